@@ -1,0 +1,27 @@
+"""Compiler flags of the delta build: they follow the base wheel's own (design: same ABI)."""
+
+# Include folders, in the order that matters: our gRPC and its stubs before the wheel, which
+# ships headers and stubs of an older gRPC; the pinned TensorFlow files before the wheel's copies.
+GRPC = "external/grpc_ar"
+TENSORFLOW = "external/tensorflow_src"
+WHEEL = "external/base_wheel/tensorflow/include"
+
+COPTS = [
+    "-D_GLIBCXX_USE_CXX11_ABI=1",
+    "-DEIGEN_MAX_ALIGN_BYTES=64",
+    "-fvisibility=hidden",
+    # gRPC's thread-locals are constant-initialized; else each use asks for an init function by a
+    # weak symbol, which the wheel's own gRPC could answer.
+    "-fno-extern-tls-init",
+    # Upstream's warnings are upstream's.
+    "-w",
+]
+
+WHEEL_INCLUDES = [
+    "-isystem",
+    WHEEL,
+    "-isystem",
+    WHEEL + "/external/com_google_absl",
+    "-isystem",
+    WHEEL + "/external/farmhash_archive/src",
+]
