@@ -1,0 +1,1 @@
+"""The command line of the RDMA-enhanced TensorFlow distribution (`scripts/artf`)."""

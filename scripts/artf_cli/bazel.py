@@ -1,0 +1,159 @@
+"""Finds or installs a Bazel, and runs it with this project's settings."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from artf_cli import supervise
+from artf_cli.console import note
+from artf_cli.errors import ArtfError
+from artf_cli.paths import BUILD, REPO, cache_dir
+from artf_cli.system import apt_install
+
+_SUPPORTED = range(4, 8)
+# What bazelisk is told to run.
+BAZELISK_VERSION = "6.5.0"
+_STUBBED = ("rules_cc", "rules_java")
+
+
+@dataclass(frozen=True)
+class BazelChoice:
+    """A Bazel to run: its path, its version, and why this one."""
+
+    path: Path
+    version: str
+    why: str
+    env: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def major(self) -> int:
+        return int(self.version.split(".")[0])
+
+
+def _version(path: Path, env: Mapping[str, str]) -> str | None:
+    """The version that a Bazel says, or that Debian's package of it has."""
+    try:
+        said = subprocess.run(
+            [str(path), "--version"],
+            capture_output=True,
+            text=True,
+            env={**os.environ, **env},
+            timeout=120,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    found = re.search(r"(\d+\.\d+\.\d+)", said.stdout)
+    if found:
+        return found.group(1)
+    # Debian's bazel-bootstrap says "no_version".
+    if "no_version" in said.stdout and shutil.which("dpkg-query"):
+        query = ["dpkg-query", "-W", "-f", "${Version}", "bazel-bootstrap"]
+        package = subprocess.run(query, capture_output=True, text=True).stdout
+        found = re.match(r"(\d+\.\d+\.\d+)", package)
+    return found.group(1) if found else None
+
+
+def _examine(path: Path, why: str) -> BazelChoice | None:
+    """A choice when `path` is a Bazel that we can use, as it is or told which version to be."""
+    # bazelisk, also under the name bazel, takes the newest Bazel unless told.
+    for env in ({}, {"USE_BAZEL_VERSION": BAZELISK_VERSION}):
+        version = _version(path, env)
+        if version and int(version.split(".")[0]) in _SUPPORTED:
+            return BazelChoice(path, version, why, env)
+    return None
+
+
+def find() -> BazelChoice | None:
+    """The Bazel that a build would use now: `ARTF_BAZEL`, else the first usable one on PATH.
+
+    An ArtfError says that the one which `ARTF_BAZEL` names cannot be used.
+    """
+    named = os.environ.get("ARTF_BAZEL")
+    if named:
+        choice = _examine(Path(named), "ARTF_BAZEL names it")
+        if choice is None:
+            raise ArtfError(
+                f"ARTF_BAZEL={named} is not a Bazel of version 4 to 7", "name another or unset it"
+            )
+        return choice
+    for name in ("bazel", "bazelisk", "bazel-bootstrap"):
+        found = shutil.which(name)
+        choice = _examine(Path(found), f"{name} on PATH") if found else None
+        if choice is not None:
+            return choice
+    return None
+
+
+def ensure() -> BazelChoice:
+    """`find`, or an installed Debian package; an ArtfError has the command when that cannot be."""
+    choice = find()
+    if choice is None:
+        apt_install("Bazel 4 to 7", ["bazel-bootstrap"])
+        choice = find()
+    if choice is None:
+        raise ArtfError(
+            "no Bazel of version 4 to 7", "install bazelisk and put it on PATH, or set ARTF_BAZEL"
+        )
+    note(f"Bazel {choice.version} ({choice.path}: {choice.why})")
+    return choice
+
+
+def _arguments(choice: BazelChoice, settings: dict[str, str]) -> list[str]:
+    arguments = [f"--repo_env={name}={value}" for name, value in settings.items()]
+    if choice.major < 5:
+        # These are fetched from the network although nothing but toolchain set-up reads them.
+        arguments += [f"--override_repository={n}={BUILD / 'bazel4' / n}" for n in _STUBBED]
+    if choice.major >= 7:
+        arguments += ["--enable_workspace", "--noenable_bzlmod"]
+    return arguments
+
+
+def build(target: str, settings: dict[str, str], show: Callable[[str], None]) -> Path:
+    """Builds `target` and returns the folder `bazel-bin`; an ArtfError has the first error.
+
+    `settings` are environment variables for the repository rules; `show` gets progress lines.
+    Bazel runs in batch mode: no server stays behind, and it ends when this process ends.
+    """
+    choice = ensure()
+    cache = cache_dir()
+    settings = {"ARTF_PYTHON": sys.executable, "ARTF_CACHE": str(cache), **settings}
+    out = cache / "out" / hashlib.sha256(str(REPO).encode()).hexdigest()[:12]
+    out.mkdir(parents=True, exist_ok=True)
+    command: list[str | Path] = [choice.path, "--batch", f"--output_user_root={cache / 'bazel'}"]
+    # The system rc stays: Debian's says where its Bazel keeps its parts.
+    command += ["--nohome_rc", f"--bazelrc={BUILD / 'bazelrc'}"]
+    command += ["build", *_arguments(choice, settings), f"--symlink_prefix={out}/"]
+    command += ["--color=no", "--curses=no", "--show_progress_rate_limit=10", target]
+    env = {**os.environ, **choice.env}
+    with supervise.log_folder("build") as logs, supervise.Group(logs, grace_s=20) as group:
+        child = group.start("bazel", command, env=env, cwd=REPO)
+        with child.stderr.open(errors="replace") as stream:
+            status: int | None = None
+            while status is None:
+                status = child.status()
+                for line in stream:
+                    if re.match(r"\[[\d,]+ / [\d,]+\]", line) or line.startswith("artf:"):
+                        show(line.strip())
+                time.sleep(0.2)
+        if status != 0:
+            raise ArtfError(
+                f"the build failed: {_first_error(child.stderr)}", f"read its log {child.stderr}"
+            )
+    return out / "bin"
+
+
+def _first_error(log: Path) -> str:
+    """What to tell a user: our own message if the repository rules had one, else Bazel's first."""
+    lines = log.read_text(errors="replace").splitlines()
+    ours = [line.split("artf: ", 1)[1] for line in lines if "artf: " in line and "; " in line]
+    found = ours or [line for line in lines if "error:" in line.lower()] or lines[-1:]
+    return found[0][:400] if found else "no message"

@@ -1,0 +1,114 @@
+"""The delta build: from `build/pins.toml` to a wheel in `dist/`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from artf_cli import bazel, fetch, patches, pins, system
+from artf_cli.console import note, stage
+from artf_cli.errors import ArtfError
+from artf_cli.paths import DIST, cache_dir
+
+BASES = ("tensorflow-cpu", "tensorflow")
+PYTHONS = ("cp39", "cp310", "cp311")
+# The unpacked base wheel, the sources, the objects and two wheels.
+_DISK_NEEDED = 4 << 30
+
+
+@dataclass(frozen=True)
+class Built:
+    """The wheel in `dist/`, and the wall seconds of each stage."""
+
+    wheel: Path
+    seconds: dict[str, float]
+
+    @property
+    def total_seconds(self) -> float:
+        return round(sum(self.seconds.values()), 1)
+
+
+def _check_disk() -> None:
+    for path in (cache_dir(), DIST.parent):
+        free = shutil.disk_usage(path).free
+        if free < _DISK_NEEDED:
+            raise ArtfError(
+                f"{path} has {free >> 20} MiB free, a build needs {_DISK_NEEDED >> 20}",
+                "make room, or set ARTF_CACHE elsewhere",
+            )
+
+
+def _publish(wheel: Path) -> Path:
+    """Copies the wheel into `dist/` under its name in one step; the same bytes are left alone."""
+    target = DIST / wheel.name
+    if target.exists() and pins.sha256_of(target) == pins.sha256_of(wheel):
+        return target
+    partial = DIST / f".{wheel.name}.{os.getpid()}"
+    try:
+        DIST.mkdir(exist_ok=True)
+        shutil.copyfile(wheel, partial)
+        partial.replace(target)
+    except OSError as error:
+        raise ArtfError(f"cannot write {target}: {error.strerror}", "make room there") from None
+    finally:
+        partial.unlink(missing_ok=True)
+    return target
+
+
+def _sweep() -> None:
+    """Removes what a killed build left: a copy whose process is gone."""
+    for path in DIST.glob(".*.whl.*"):
+        pid = path.name.rpartition(".")[2]
+        if pid.isdigit() and not Path(f"/proc/{pid}").exists():
+            path.unlink(missing_ok=True)
+
+
+def build(base: str = "tensorflow-cpu", python: str | None = None) -> Built:
+    """Builds the wheel for `python` (such as `cp311`; default: the newest of ours found here).
+
+    Raises ArtfError when something is missing or wrong; `dist/` then is as it was.
+    """
+    seconds: dict[str, float] = {}
+    python = python or default_python()
+    manifest = pins.load()
+    pin = manifest.wheel(base, python)
+    _sweep()
+    _check_disk()
+    with stage("check the patches", seconds):
+        patches.lint()
+    with stage("build tools", seconds):
+        system.ensure_build_tools()
+        bazel.ensure()
+    with stage("fetch the sources and the base wheel", seconds):
+        for name, source in manifest.sources.items():
+            fetch.source(name, source)
+        fetch.wheel(pin, manifest.sources["tensorflow"].version)
+    with stage("compile, link and pack", seconds):
+        settings = {"ARTF_BASE": base, "ARTF_WHEEL_PYTHON": python}
+        out = bazel.build("//build:wheel", settings, lambda line: note(line.replace("[", "\\[")))
+    begin = time.monotonic()
+    found = list((out / "build" / "wheel").glob("*.whl"))
+    if len(found) != 1:
+        raise ArtfError(f"the build left {len(found)} wheels in {out}", "delete that folder")
+    wheel = _publish(found[0])
+    seconds["copy to dist"] = round(time.monotonic() - begin, 1)
+    return Built(wheel, seconds)
+
+
+def default_python() -> str:
+    """The tag of this Python when there is a base wheel for it, else of the newest that runs."""
+    from artf_cli import interpreters
+
+    mine = f"cp{sys.version_info[0]}{sys.version_info[1]}"
+    if mine in PYTHONS:
+        return mine
+    found = interpreters.find()
+    if not found:
+        raise ArtfError(
+            "no Python 3.9, 3.10 or 3.11 on PATH", "install one, or name it with --python cp311"
+        )
+    return max(found, key=lambda tag: int(tag[3:]))

@@ -1,0 +1,281 @@
+"""The commands of `scripts/artf`: a wrong flag exits 2, a failure exits 1 with one line."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import click
+from rich.markup import escape
+from rich.table import Table
+
+from artf_cli import build as build_module
+from artf_cli import doctor as doctor_module
+from artf_cli import fetch, pins, quickstart, testing, venv
+from artf_cli import patches as patches_module
+from artf_cli.bench import recv
+from artf_cli.console import emit_json, err, note, out, stage
+from artf_cli.errors import ArtfError
+
+_json = click.option("--json", "as_json", is_flag=True, help="End with one JSON object.")
+_base = click.option(
+    "--base",
+    type=click.Choice(build_module.BASES),
+    default=build_module.BASES[0],
+    show_default=True,
+    help="The upstream wheel that ours is made from.",
+)
+_python = click.option(
+    "--python",
+    type=click.Choice(build_module.PYTHONS),
+    help="The Python of the wheel [default: this one's, else the newest found].",
+)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def main() -> None:
+    """Builds, tests and measures the RDMA-enhanced TensorFlow wheel."""
+
+
+@main.command(name="quickstart")
+@_base
+@_python
+@_json
+def quickstart_command(base: str, python: str | None, as_json: bool) -> None:
+    """Builds the wheel if needed, installs it in a fresh environment and trains over it."""
+    built = build_module.build(base, python)
+    seconds = dict(built.seconds)
+    with stage("install the wheel in a fresh environment", seconds):
+        installed = venv.make(built.wheel)
+    with stage("train over each protocol", seconds):
+        runs = quickstart.run(installed)
+    with stage("compare transfers", seconds):
+        rows = quickstart.transfer(installed)
+    if as_json:
+        emit_json(
+            {
+                "wheel": str(built.wheel),
+                "build_seconds": built.total_seconds,
+                "runs": runs,
+                "transfers": rows,
+                "stage_seconds": seconds,
+            }
+        )
+        return
+    quickstart.render_runs(runs)
+    quickstart.render_transfer(rows)
+    _render_seconds(seconds)
+    out.print(f"wheel: {built.wheel}", soft_wrap=True)
+
+
+@main.command(name="build")
+@_base
+@_python
+@_json
+def build_command(base: str, python: str | None, as_json: bool) -> None:
+    """Builds the wheel into dist/ from the pinned sources."""
+    built = build_module.build(base, python)
+    if as_json:
+        emit_json(
+            {
+                "wheel": str(built.wheel),
+                "build_seconds": built.total_seconds,
+                "stage_seconds": built.seconds,
+            }
+        )
+        return
+    _render_seconds(built.seconds)
+    out.print(f"wheel: {built.wheel}", soft_wrap=True)
+
+
+def _render_seconds(seconds: dict[str, float]) -> None:
+    table = Table(title="Wall time")
+    table.add_column("stage")
+    table.add_column("seconds", justify="right")
+    for name, value in seconds.items():
+        table.add_row(name, f"{value:.1f}")
+    out.print(table)
+
+
+@main.command(name="test", context_settings={"ignore_unknown_options": False})
+@click.option(
+    "--only",
+    "suites",
+    type=click.Choice(testing.SUITES),
+    multiple=True,
+    help="Run this suite alone; may be repeated.",
+)
+@_base
+@_python
+@_json
+@click.argument("pytest_arguments", nargs=-1)
+def test_command(
+    suites: tuple[str, ...],
+    base: str,
+    python: str | None,
+    as_json: bool,
+    pytest_arguments: tuple[str, ...],
+) -> None:
+    """Passes the tests, cheap ones first; what follows -- goes to pytest."""
+    result = testing.run(suites or testing.SUITES, base, python, pytest_arguments)
+    for skip in result.skips:
+        out.print(escape(f"skipped {skip['test']}: {skip['reason']}"), soft_wrap=True)
+    line = f"{result.passed} passed, {result.failed} failed, {result.skipped} skipped"
+    if as_json:
+        note(line)
+        emit_json(asdict(result))
+    else:
+        out.print(line)
+    if result.failed or result.passed == 0:
+        sys.exit(1)
+
+
+@main.group(name="bench")
+def bench_group() -> None:
+    """Measures protocols side by side in one run."""
+
+
+def _split(context: click.Context, option: click.Parameter, value: str) -> list[str]:
+    return [part.strip() for part in value.split(",") if part.strip()]
+
+
+@bench_group.command(name="recv")
+@click.option("--protocols", default="grpc,grpc+ar", show_default=True, callback=_split)
+@click.option("--sizes", default=",".join(recv.DEFAULT_SIZES), show_default=True, callback=_split)
+@click.option("--tensors", type=click.IntRange(1, 4096), default=1, show_default=True)
+@click.option("--rounds", type=click.IntRange(1, 1000), default=recv.DEFAULT_ROUNDS)
+@click.option("--upstream", is_flag=True, help="Add stock grpc of upstream's untouched wheel.")
+@_base
+@_python
+@_json
+def bench_recv(
+    protocols: list[str],
+    sizes: list[str],
+    tensors: int,
+    rounds: int,
+    upstream: bool,
+    base: str,
+    python: str | None,
+    as_json: bool,
+) -> None:
+    """One transfer a step, parameter server to worker, protocols taking turns."""
+    for size in sizes:
+        recv.parse_size(size)
+    built = build_module.build(base, python)
+    installed = venv.make(built.wheel)
+    baseline = venv.make(_upstream_wheel(base, built.wheel)) if upstream else None
+    rows = recv.run(installed, protocols, sizes, tensors, rounds=rounds, baseline_python=baseline)
+    if as_json:
+        emit_json({"rows": rows})
+    else:
+        recv.render(rows)
+
+
+def _upstream_wheel(base: str, ours: Path) -> Path:
+    manifest = pins.load()
+    pin = manifest.wheel(base, ours.name.split("-")[2])
+    return fetch.wheel(pin, manifest.sources["tensorflow"].version)
+
+
+@main.command(name="doctor")
+@_json
+def doctor_command(as_json: bool) -> None:
+    """Says what this machine has, what is missing, and the cure."""
+    report = doctor_module.examine()
+    if as_json:
+        emit_json(report)
+    else:
+        doctor_module.render(report)
+    if not report["ok"]:
+        sys.exit(1)
+
+
+@main.group(name="patches")
+def patches_group() -> None:
+    """The patch series over the pinned TensorFlow and gRPC."""
+
+
+@patches_group.command(name="check")
+@_json
+def patches_check(as_json: bool) -> None:
+    """Lints the series both ways, checks every hash, and looks for drift."""
+    patches_module.lint()
+    for tree in patches_module.trees():
+        with stage(f"apply and export {tree} again"):
+            patches_module.drift(tree)
+    found = [asdict(patch) for patch in patches_module.list_patches()]
+    if as_json:
+        emit_json({"ok": True, "patches": found})
+    else:
+        out.print(f"{len(found)} patches apply with fuzz 0 and export to the same bytes")
+
+
+@patches_group.command(name="list")
+@_json
+def patches_list(as_json: bool) -> None:
+    """Every patch: tree, subject, why it exists."""
+    found = patches_module.list_patches()
+    if as_json:
+        emit_json({"patches": [asdict(patch) for patch in found]})
+        return
+    table = Table("tree", "patch", "class", "subject")
+    for patch in found:
+        table.add_row(patch.tree, patch.name[:4], patch.reason, patch.subject)
+    out.print(table)
+
+
+@patches_group.command(name="edit")
+@click.argument("tree")
+@click.argument("folder", type=click.Path(path_type=Path))
+def patches_edit(tree: str, folder: Path) -> None:
+    """Makes a git repository with one commit per patch, to rework with git."""
+    patches_module.edit(tree, folder)
+    out.print(f"rework the commits since the tag pristine in {folder}, then:")
+    out.print(f"scripts/artf patches export {tree} {folder}", soft_wrap=True)
+
+
+@patches_group.command(name="export")
+@click.argument("tree", required=False)
+@click.argument("folder", type=click.Path(path_type=Path, exists=True), required=False)
+def patches_export(tree: str | None, folder: Path | None) -> None:
+    """Writes the series and all hashes anew, from the commits in FOLDER or from itself."""
+    if tree and folder is None:
+        raise click.UsageError("name the folder that `patches edit` made")
+    for name in patches_module.export(tree, folder):
+        out.print(f"changed: patches/{name}")
+    out.print("build/pins.toml has the hashes of all patches and overlays")
+
+
+def _on_signal(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)
+
+
+def run() -> None:
+    """The entry: turns an ArtfError into one line and exit status 1, Ctrl-C into 130."""
+    signal.signal(signal.SIGTERM, _on_signal)
+    try:
+        status: Any = main.main(prog_name="artf", standalone_mode=False)
+        sys.exit(status if isinstance(status, int) else 0)
+    except click.exceptions.Abort:
+        err.print("artf: interrupted")
+        sys.exit(130)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except ArtfError as error:
+        err.print(escape(f"artf: {error}"), soft_wrap=True)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        err.print("artf: interrupted")
+        sys.exit(130)
+    except OSError as error:
+        if error.errno is None or error.filename is None:
+            raise
+        what = f"{error.filename}: {os.strerror(error.errno)}"
+        err.print(escape(f"artf: {what}; make room or mend its permissions"), soft_wrap=True)
+        sys.exit(1)

@@ -1,0 +1,158 @@
+"""A TensorFlow cluster on this machine's loopback: one parameter server and some workers.
+
+The tasks are processes of the user's Python (`runtime/task.py`) that take commands over pipes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from artf_cli.supervise import Child, Group
+
+_RUNTIME = Path(__file__).with_name("runtime")
+_START_S = 300.0
+_ANSWER_S = 300.0
+_EXIT_S = 30.0
+PS = "ps:0"
+
+Answer = dict[str, Any]
+
+
+def environment(base: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """The environment of a task: `base` without what would change or slow the measurement."""
+    kept = {
+        name: value
+        for name, value in base.items()
+        # gRPC would send even loopback connections to a proxy.
+        if name.lower() not in ("http_proxy", "https_proxy", "grpc_proxy", "all_proxy")
+        and name not in ("TF_CONFIG", "PYTHONPATH", "PYTHONHOME")
+    }
+    # Tasks that share a GPU would each take all of its memory, and these models need none.
+    kept["CUDA_VISIBLE_DEVICES"] = "-1"
+    kept.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
+    return kept
+
+
+def observed_paths(
+    before: Mapping[str, Answer], after: Mapping[str, Answer], payload: Mapping[str, int]
+) -> dict[str, str]:
+    """Which path the parameter server's tensors took to each worker ("worker:0": "tcp").
+
+    `before` and `after` are the answers to `report` of all tasks, by task name; `payload` says for
+    each worker how many bytes of tensors travelled between the two. The runtime's own account
+    comes first. Else it is "tcp" when both ends hold the same established connections and the
+    server sent that many bytes over them, and "unknown" when it did not.
+    """
+    own = after[PS]["peer_paths"] or {}
+    paths = {}
+    for worker, expected in payload.items():
+        ends = {(c["remote"], c["local"]) for c in after[worker]["connections"]}
+        earlier = {c["inode"]: c["bytes_sent"] for c in before[PS]["connections"]}
+        sent = [
+            c["bytes_sent"] - earlier.get(c["inode"], 0)
+            for c in after[PS]["connections"]
+            if (c["local"], c["remote"]) in ends
+        ]
+        seen = "tcp" if sent and sum(sent) >= expected else "unknown"
+        paths[worker] = str(own.get(worker, seen))
+    return paths
+
+
+class Cluster:
+    """The tasks `ps:0`, `worker:0`, … of one protocol, all inside one Group."""
+
+    def __init__(
+        self, group: Group, python: Path, script: str, label: str, protocol: str, workers: int
+    ) -> None:
+        """Starts the processes, which takes them seconds: call `serve` once all are started."""
+        self.label = label
+        self.protocol = protocol
+        self.workers = [f"worker:{i}" for i in range(workers)]
+        self._group = group
+        # -E -s: nothing of our own Python's settings or of the user's site may leak in.
+        command: list[str | Path] = [python, "-E", "-s", "-u", _RUNTIME / script]
+        self._children: dict[str, Child] = {
+            task: group.start(
+                f"{label}-{task}".replace(":", ""), command, env=environment(), talk=True
+            )
+            for task in (PS, *self.workers)
+        }
+
+    @property
+    def tasks(self) -> list[str]:
+        """The names of all tasks, the parameter server first."""
+        return list(self._children)
+
+    def serve(self) -> str:
+        """Lets every task start its server; returns TensorFlow's version."""
+        hellos = self._collect(self.tasks, "hello", _START_S)
+        cluster: dict[str, list[str]] = {}
+        for task in self.tasks:
+            job = task.split(":")[0]
+            cluster.setdefault(job, []).append(f"127.0.0.1:{hellos[task]['port']}")
+        for task in self.tasks:
+            job, index = task.split(":")
+            self._send(
+                task,
+                "serve",
+                {"cluster": cluster, "job": job, "index": int(index), "protocol": self.protocol},
+            )
+        self._collect(self.tasks, "done", _ANSWER_S)
+        return str(hellos[PS]["tensorflow"])
+
+    def ask(
+        self,
+        tasks: Sequence[str],
+        command: str,
+        on_progress: Callable[[str, Answer], None] | None = None,
+        **fields: Any,
+    ) -> dict[str, Answer]:
+        """Sends one command to all of `tasks` and returns their answers, by task name.
+
+        Raises ArtfError when any task fails, or says nothing for five minutes.
+        """
+        for task in tasks:
+            self._send(task, command, fields)
+        return self._collect(tasks, "done", _ANSWER_S, on_progress)
+
+    def report(self) -> dict[str, Answer]:
+        """What every task's sockets carried so far, by task name."""
+        return self.ask(self.tasks, "report")
+
+    def leave(self) -> None:
+        """Lets every task end."""
+        for task in self.tasks:
+            self._send(task, "exit", {})
+
+    def _send(self, task: str, command: str, fields: Mapping[str, Any]) -> None:
+        self._children[task].send(json.dumps({"do": command, **fields}))
+
+    def _collect(
+        self,
+        tasks: Sequence[str],
+        event: str,
+        timeout_s: float,
+        on_progress: Callable[[str, Answer], None] | None = None,
+    ) -> dict[str, Answer]:
+        names = {self._children[task].pid: task for task in tasks}
+        answers: dict[str, Answer] = {}
+        while len(answers) < len(tasks):
+            waiting = [self._children[task] for task in tasks if task not in answers]
+            child, line = self._group.read(waiting, timeout_s)
+            answer: Answer = json.loads(line)
+            if answer["event"] == event:
+                answers[names[child.pid]] = answer
+            elif on_progress is not None:
+                on_progress(names[child.pid], answer)
+        return answers
+
+
+def leave_all(group: Group, clusters: Sequence[Cluster]) -> None:
+    """Ends the clusters in an orderly way; raises ArtfError when a task did not end well."""
+    for cluster in clusters:
+        cluster.leave()
+    group.wait(_EXIT_S)

@@ -1,0 +1,194 @@
+"""Brings pinned archives and wheels into the cache: resumable, shown, verified.
+
+A download goes to `NAME.part` and continues where an interrupted one stopped (HTTP ranges,
+RFC 9110 section 14); it gets its name only after its sha256 was right.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import requests
+from filelock import FileLock
+
+from artf_cli.console import download_progress, err, note
+from artf_cli.errors import ArtfError
+from artf_cli.paths import cache_dir
+from artf_cli.pins import BaseWheel, DebianArchive, Source, verify
+
+_TIMEOUT_S = (10, 60)
+_TRIES = 4
+_DEBIAN_KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
+
+
+class _NotReached(Exception):
+    """This place has no such file or cannot be reached; another place may."""
+
+
+def _cached(sha256: str, name: str) -> Path:
+    folder = cache_dir() / "downloads" / sha256[:16]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ArtfError(f"cannot write {folder}: {error}", "set ARTF_CACHE elsewhere") from None
+    return folder / name
+
+
+def _stream(url: str, part: Path, label: str) -> None:
+    """Appends what is missing of `url` to `part`."""
+    have = part.stat().st_size if part.exists() else 0
+    headers = {"Range": f"bytes={have}-"} if have else {}
+    with requests.get(url, stream=True, timeout=_TIMEOUT_S, headers=headers) as reply:
+        if reply.status_code == 416:
+            return
+        reply.raise_for_status()
+        if reply.status_code != 206:
+            have = 0
+        total = have + int(reply.headers.get("Content-Length", 0)) or None
+        last = time.monotonic()
+        with part.open("ab" if have else "wb") as sink, download_progress() as progress:
+            task = progress.add_task(label, total=total, completed=have)
+            for block in reply.iter_content(1 << 18):
+                sink.write(block)
+                progress.advance(task, len(block))
+                if not err.is_terminal and time.monotonic() - last > 10:
+                    last = time.monotonic()
+                    note(f"{label}: {sink.tell() >> 20} MiB of {(total or 0) >> 20}")
+        if total and part.stat().st_size < total:
+            raise requests.ConnectionError("the connection closed early")
+
+
+def download(url: str, target: Path, sha256: str) -> Path:
+    """Downloads `url` to `target`; raises _NotReached, or ArtfError when the bytes are wrong."""
+    part = target.with_name(target.name + ".part")
+    if urlsplit(url).scheme == "file":
+        shutil.copyfile(unquote(urlsplit(url).path), part)
+    else:
+        for attempt in range(1, _TRIES + 1):
+            try:
+                _stream(url, part, target.name)
+                break
+            except requests.HTTPError as error:
+                raise _NotReached(f"{url}: {error.response.status_code}") from None
+            except requests.RequestException as error:
+                # A name that does not resolve will not resolve a second later.
+                if attempt == _TRIES or "resolve" in str(error):
+                    raise _NotReached(f"{url}: {type(error).__name__}") from None
+                note(f"{target.name}: {type(error).__name__}; trying again")
+                time.sleep(attempt)
+            except OSError as error:
+                raise ArtfError(
+                    f"cannot write {part}: {error.strerror}",
+                    "make room, or set ARTF_CACHE elsewhere",
+                ) from None
+    try:
+        verify(part, sha256, "it was deleted; run again, or check what serves this address: " + url)
+    except ArtfError:
+        part.unlink()
+        raise
+    return part.replace(target)
+
+
+def _have(target: Path, sha256: str) -> bool:
+    if not target.exists():
+        return False
+    verify(target, sha256, f"delete {target} and run again")
+    return True
+
+
+def _apt(arguments: list[str], folder: Path) -> str:
+    command = ["apt-get", "-c", str(folder / "apt.conf"), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0 and not done.stdout:
+        raise _NotReached(f"apt-get {arguments[0]}: {done.stderr.strip().splitlines()[-1:]}")
+    return done.stdout
+
+
+def _debian_mirror() -> str:
+    """This machine's own Debian mirror, as apt knows it."""
+    if shutil.which("apt-get") is None:
+        raise _NotReached("no apt-get on this machine")
+    command = ["apt-get", "indextargets", "--format", "$(REPO_URI) $(RELEASE)"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    for line in done.stdout.splitlines():
+        uri, release = line.split(" ", 1)
+        if uri.rstrip("/").endswith("/debian") and "security" not in release:
+            return uri
+    raise _NotReached("apt knows no Debian archive")
+
+
+def _from_debian(pin: DebianArchive, target: Path) -> Path:
+    """Finds the archive through a private apt source list, without touching the machine's own."""
+    mirror = _debian_mirror()
+    folder = cache_dir() / "apt" / pin.suite
+    for name in ("lists/partial", "cache/archives/partial"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    (folder / "sources.list").write_text(
+        f"deb-src [signed-by={_DEBIAN_KEYRING}] {mirror} {pin.suite} main\n"
+    )
+    (folder / "apt.conf").write_text(
+        f'Dir::Etc::sourcelist "{folder}/sources.list";\nDir::Etc::sourceparts "-";\n'
+        f'Dir::State::lists "{folder}/lists";\nDir::Cache "{folder}/cache";\n'
+        'APT::Sandbox::User "";\nDebug::NoLocking "1";\n'
+    )
+    _apt(["update", "-qq"], folder)
+    listing = _apt(["source", "--print-uris", f"{pin.package}/{pin.suite}"], folder)
+    for line in listing.splitlines():
+        found = re.match(r"'([^']+)' (\S+) ", line)
+        if found and found.group(2) == pin.file:
+            return download(found.group(1), target, pin.sha256)
+    raise _NotReached(f"Debian {pin.suite} has no {pin.file} now")
+
+
+def source(name: str, pin: Source) -> Path:
+    """The pinned archive of a source: the cache's, upstream's, or Debian's, in this order."""
+    upstream = _cached(pin.upstream.sha256, f"{name}-{pin.version}.tar.gz")
+    debian = _cached(pin.debian.sha256, pin.debian.file)
+    with FileLock(f"{upstream.parent}.lock"):
+        for target, sha256 in ((upstream, pin.upstream.sha256), (debian, pin.debian.sha256)):
+            if _have(target, sha256):
+                return target
+        try:
+            return download(pin.upstream.url, upstream, pin.upstream.sha256)
+        except _NotReached as error:
+            first = str(error)
+        note(f"{name}: upstream's archive is out of reach ({first}); asking Debian")
+        try:
+            return _from_debian(pin.debian, debian)
+        except _NotReached as error:
+            raise ArtfError(
+                f"no place has the {name} {pin.version} source: {first}; {error}",
+                f"check the network, or put the archive at {upstream}",
+            ) from None
+
+
+def wheel(pin: BaseWheel, version: str) -> Path:
+    """The pinned base wheel from the package index that this machine's pip is set up for."""
+    target = _cached(pin.sha256, pin.file)
+    with FileLock(f"{target.parent}.lock"):
+        if _have(target, pin.sha256):
+            return target
+        report = target.with_name("report.json")
+        digits = pin.python[2:]
+        command = [sys.executable, "-m", "pip", "install", "--quiet", "--dry-run", "--no-deps"]
+        command += ["--ignore-installed", "--only-binary", ":all:", "--report", str(report)]
+        command += ["--python-version", f"{digits[0]}.{digits[1:]}", "--implementation", "cp"]
+        command += ["--platform", "manylinux2014_x86_64", "--target", str(target.parent / "x")]
+        done = subprocess.run([*command, f"{pin.base}=={version}"], capture_output=True, text=True)
+        cure = f"check the network and pip's configuration, or put the wheel at {target}"
+        if done.returncode != 0:
+            last = done.stderr.strip().splitlines()[-1:] or ["no message"]
+            raise ArtfError(f"pip found no {pin.base} {version} ({pin.python}): {last[0]}", cure)
+        url = json.loads(report.read_text())["install"][0]["download_info"]["url"]
+        report.unlink()
+        try:
+            return download(url, target, pin.sha256)
+        except _NotReached as error:
+            raise ArtfError(str(error), cure) from None

@@ -1,0 +1,241 @@
+"""The patch series: lint both ways, list, drift check, and the round trip through git.
+
+A patch is a commit message, a line `Class: …`, and a diff with one line of context. What
+`export` writes is canonical: `check` applies the series to the pristine tree, exports it again
+and wants the same bytes, so a hand-edited hunk or a stale offset cannot stay unseen.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import tomlkit
+
+from artf_cli import fetch, pins, sources
+from artf_cli.errors import ArtfError
+from artf_cli.paths import PATCHES, PINS, REPO
+
+CLASSES = ("mission", "upstream bug", "build")
+_CONTEXT_LINES = 1
+_NAME = re.compile(r"^\d{4}-[a-z0-9-]+\.patch$")
+_IDENTITY = [
+    "-c",
+    "user.name=artf",
+    "-c",
+    "user.email=artf@localhost",
+    "-c",
+    "commit.gpgsign=false",
+]
+
+
+@dataclass(frozen=True)
+class Patch:
+    """One patch file: its message split into subject, class and reference; the files it touches."""
+
+    tree: str
+    name: str
+    subject: str
+    reason: str
+    reference: str
+    files: tuple[str, ...]
+
+
+def _git(root: Path, *arguments: str) -> str:
+    command = ["git", *_IDENTITY, "-c", "core.autocrlf=false", *arguments]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True)
+    if done.returncode != 0:
+        first = (done.stderr.strip().splitlines() or ["no message"])[0]
+        raise ArtfError(f"git {arguments[0]} failed in {root}: {first}", "mend what it names")
+    return done.stdout
+
+
+def _field(message: str, name: str) -> str:
+    found = re.search(rf"^{name}: (.+)$", message, re.MULTILINE)
+    return found.group(1).strip() if found else ""
+
+
+def split(text: str) -> tuple[str, str]:
+    """A patch file's message and diff."""
+    message, separator, diff = text.partition("\ndiff --git ")
+    return message.strip() + "\n", f"diff --git {diff}" if separator else ""
+
+
+def parse(path: Path) -> Patch:
+    """Reads a patch file; an ArtfError says which rule it breaks."""
+    message, diff = split(path.read_text())
+    lines = message.splitlines()
+    reason, reference = _field(message, "Class"), _field(message, "Reference")
+    faults = (
+        (not _NAME.match(path.name), "its name is not NNNN-words.patch"),
+        (not diff, "it has no diff"),
+        (
+            not lines[0] or len(lines[0]) > 72,
+            "its subject is not one line of at most 72 characters",
+        ),
+        (len(lines) < 4 or lines[1] != "", "it does not say why after a blank line"),
+        (reason not in CLASSES, f"its Class is {reason!r}, not one of {', '.join(CLASSES)}"),
+        (reason == "upstream bug" and not reference, "an upstream bug needs a Reference: line"),
+    )
+    for broken, fault in faults:
+        if broken:
+            raise ArtfError(f"{path}: {fault}", "see CONTRIBUTING.md, Patches")
+    files = tuple(re.findall(r"^diff --git a/(\S+) b/", diff, re.MULTILINE))
+    return Patch(path.parent.name, path.name, lines[0], reason, reference, files)
+
+
+def trees() -> list[str]:
+    """The trees that have a series."""
+    return sorted(path.parent.name for path in PATCHES.glob("*/series"))
+
+
+def list_patches() -> list[Patch]:
+    """Every patch of every series, in order."""
+    return [parse(PATCHES / tree / name) for tree in trees() for name in sources.series(tree)]
+
+
+def lint() -> None:
+    """No orphan, none missing, none twice, each well formed; series, manifest and files agree."""
+    manifest = pins.load()
+    if set(trees()) != set(manifest.patches):
+        raise ArtfError(
+            f"patches/ has series for {trees()}, {PINS.name} for {sorted(manifest.patches)}",
+            "run scripts/artf patches export",
+        )
+    for tree in trees():
+        listed = sources.series(tree)
+        present = {path.name for path in (PATCHES / tree).iterdir()} - {"series"}
+        for name in sorted(present - set(listed)):
+            raise ArtfError(
+                f"{PATCHES / tree / name} is an orphan", "add it to series or delete it"
+            )
+        for name in listed:
+            if name not in present:
+                raise ArtfError(f"{PATCHES / tree / name} is missing", "restore it or mend series")
+            if listed.count(name) > 1:
+                raise ArtfError(f"{name} stands twice in patches/{tree}/series", "delete one line")
+        if list(manifest.patches[tree]) != listed:
+            raise ArtfError(
+                f"{PINS.name} and patches/{tree}/series list different patches",
+                "run scripts/artf patches export",
+            )
+    list_patches()
+    pins.verify_local(manifest)
+
+
+def _make_repository(tree: str, root: Path) -> None:
+    """A git repository of the pristine tree; only what patches touch when `root` is temporary."""
+    pin = pins.load().sources[tree]
+    sources.unpack(fetch.source(tree, pin), root, pin.delta_paths)
+    _git(root, "init", "-q")
+    _git(root, "add", "-A", "-f")
+    _git(root, "commit", "-q", "-m", "pristine")
+    _git(root, "tag", "pristine")
+
+
+def edit(tree: str, root: Path) -> None:
+    """A git repository in `root` with one commit per patch, to rework with git's own tools."""
+    if tree not in trees():
+        raise ArtfError(f"no patch series for {tree!r}", f"choose one of {', '.join(trees())}")
+    if root.exists() and any(root.iterdir()):
+        raise ArtfError(f"{root} is not empty", "name a new folder")
+    root.mkdir(parents=True, exist_ok=True)
+    _make_repository(tree, root)
+    for name in sources.series(tree):
+        path = PATCHES / tree / name
+        sources.git_apply(path, root)
+        _git(root, "add", "-A", "-f")
+        message = split(path.read_text())[0] + f"\nPatch-Name: {name}\n"
+        _git(root, "commit", "-q", "--cleanup=verbatim", "-m", message)
+
+
+def _exported(root: Path) -> dict[str, str]:
+    """File name → canonical text of each commit since `pristine`."""
+    result: dict[str, str] = {}
+    commits = _git(root, "rev-list", "--reverse", "pristine..HEAD").split()
+    for number, commit in enumerate(commits, 1):
+        body = _git(root, "log", "-1", "--format=%B", commit)
+        name = _field(body, "Patch-Name")
+        message = re.sub(r"\n*^Patch-Name: .*$", "", body, flags=re.MULTILINE).strip()
+        if not name:
+            words = re.sub(r"[^a-z0-9]+", "-", message.splitlines()[0].lower()).strip("-")
+            name = f"{number:04d}-{words[:50].strip('-')}.patch"
+        diff = _git(
+            root, "diff-tree", "-p", "--no-commit-id", "--no-renames", "--no-color", "--full-index",
+            "--no-ext-diff", "--diff-algorithm=myers", f"-U{_CONTEXT_LINES}", commit,
+        )  # fmt: skip
+        # The function name after @@ is not needed to apply, and is upstream's text.
+        diff = re.sub(r"^(@@ [^@]+ @@).*$", r"\1", diff, flags=re.MULTILINE)
+        result[name] = f"{message}\n\n{diff}"
+    return result
+
+
+def drift(tree: str) -> None:
+    """Applies the series to the pristine tree and exports it again: the bytes must be the same."""
+    with tempfile.TemporaryDirectory(prefix="artf-drift-") as folder:
+        root = Path(folder) / tree
+        edit(tree, root)
+        again = _exported(root)
+    for name in sources.series(tree):
+        path = PATCHES / tree / name
+        if again.get(name) != path.read_text():
+            raise ArtfError(
+                f"{path} is not what its export gives", "run scripts/artf patches export"
+            )
+
+
+def seal() -> None:
+    """Writes the hashes of all patches and overlays into the manifest, keeping its comments."""
+    document = tomlkit.parse(PINS.read_text())
+    patches = tomlkit.table(is_super_table=True)
+    for tree in trees():
+        table = tomlkit.table()
+        for name in sources.series(tree):
+            table[name] = pins.sha256_of(PATCHES / tree / name)
+        patches[tree] = table
+    document["patches"] = patches
+    overlays = document["overlays"]
+    for table in overlays.values():  # type: ignore[union-attr]
+        for entry in table.values():
+            entry["sha256"] = pins.sha256_of(REPO / entry["file"])
+    partial = PINS.with_suffix(".toml.part")
+    partial.write_text(tomlkit.dumps(document))
+    partial.replace(PINS)
+
+
+def export(tree: str | None, root: Path | None) -> list[str]:
+    """Rewrites a series from a repository that `edit` made (all series from themselves when None).
+
+    Returns the names of the patch files that changed. The manifest's hashes follow.
+    """
+    changed: list[str] = []
+    for name in [tree] if tree else trees():
+        if name not in trees():
+            raise ArtfError(f"no patch series for {name!r}", f"choose one of {', '.join(trees())}")
+        if root is not None:
+            texts = _exported(root)
+        else:
+            with tempfile.TemporaryDirectory(prefix="artf-export-") as folder:
+                edit(name, Path(folder) / name)
+                texts = _exported(Path(folder) / name)
+        with tempfile.TemporaryDirectory(prefix=".export-", dir=PATCHES) as staged:
+            for file, text in texts.items():
+                (Path(staged) / file).write_text(text)
+                old = PATCHES / name / file
+                if not old.exists() or old.read_text() != text:
+                    changed.append(f"{name}/{file}")
+            for stale in set(sources.series(name)) - set(texts):
+                (PATCHES / name / stale).unlink(missing_ok=True)
+                changed.append(f"{name}/{stale}")
+            for file in texts:
+                shutil.move(str(Path(staged) / file), PATCHES / name / file)
+        header = [
+            line for line in (PATCHES / name / "series").read_text().splitlines() if line[:1] == "#"
+        ]
+        (PATCHES / name / "series").write_text("\n".join([*header, *texts]) + "\n")
+    seal()
+    return changed

@@ -1,0 +1,102 @@
+"""`artf test`: runs the suites, each in the environment it needs, and adds them up."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from artf_cli import bootstrap, build, venv
+from artf_cli.console import note
+from artf_cli.errors import ArtfError
+from artf_cli.paths import REPO
+
+# In this order: cheap first. The first four run beside artf, the others on the installed wheel.
+SUITES = ("lint", "patches", "units", "wheel", "recv", "tf2", "faults")
+_BESIDE = ("lint", "patches", "units", "wheel")
+_NO_TESTS_COLLECTED = 5
+
+
+@dataclass
+class Result:
+    """What all suites together did."""
+
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+    suites: dict[str, dict[str, float]] = field(default_factory=dict)
+    skips: list[dict[str, str]] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+
+
+def run(
+    suites: Sequence[str], base: str, python: str | None, pytest_arguments: Sequence[str]
+) -> Result:
+    """Runs `suites` in their fixed order; those that need the wheel build it first.
+
+    Raises ArtfError when pytest itself cannot run, or when the arguments select no test.
+    """
+    result = Result()
+    wheel: Path | None = None
+    for suite in SUITES:
+        if suite not in suites:
+            continue
+        if suite in _BESIDE:
+            interpreter = bootstrap.environment("dev")
+        if suite not in ("lint", "patches", "units") and wheel is None:
+            wheel = build.build(base, python).wheel
+        if suite not in _BESIDE:
+            assert wheel is not None
+            interpreter = venv.make(wheel, "runtime-tests")
+        note(f"suite {suite}")
+        _run_suite(suite, interpreter, wheel, pytest_arguments, result)
+    if result.passed + result.failed + result.skipped == 0:
+        raise ArtfError("no test was selected", "check what stands after --")
+    return result
+
+
+def _run_suite(
+    suite: str, python: Path, wheel: Path | None, arguments: Sequence[str], result: Result
+) -> None:
+    with tempfile.TemporaryDirectory(prefix="artf-test-") as folder:
+        report = Path(folder) / "report.xml"
+        env = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+        # The tests of artf import it; those of the wheel must not see this tree.
+        env["PYTHONPATH"] = str(REPO / "scripts") if suite in _BESIDE else ""
+        if wheel is not None:
+            env["ARTF_WHEEL"] = str(wheel)
+        command = [str(python), "-m", "pytest", f"tests/{suite}", f"--junitxml={report}"]
+        command += ["-p", "no:cacheprovider", *arguments]
+        done = subprocess.run(command, cwd=REPO, env=env)
+        if done.returncode == _NO_TESTS_COLLECTED:
+            return
+        if not report.exists():
+            raise ArtfError(f"pytest ended with {done.returncode} in suite {suite}", "see above")
+        _add(suite, report, result)
+        if done.returncode != 0 and not result.failures:
+            raise ArtfError(f"pytest ended with {done.returncode} in suite {suite}", "see above")
+
+
+def _add(suite: str, report: Path, result: Result) -> None:
+    counts = {"passed": 0, "failed": 0, "skipped": 0}
+    seconds = 0.0
+    for case in ElementTree.parse(report).iter("testcase"):
+        name = f"{case.get('classname', '')}::{case.get('name', '')}"
+        seconds += float(case.get("time", 0))
+        skip = case.find("skipped")
+        if case.find("failure") is not None or case.find("error") is not None:
+            counts["failed"] += 1
+            result.failures.append(name)
+        elif skip is not None:
+            counts["skipped"] += 1
+            result.skips.append({"test": name, "reason": skip.get("message", "")})
+        else:
+            counts["passed"] += 1
+    result.passed += counts["passed"]
+    result.failed += counts["failed"]
+    result.skipped += counts["skipped"]
+    result.suites[suite] = {**counts, "seconds": round(seconds, 1)}
