@@ -1,0 +1,74 @@
+"""Formatters, linters and types over the whole tree: one test per tool."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPO = Path(__file__).resolve().parents[2]
+BIN = Path(sys.executable).parent
+PYTHON_TREES = ("scripts", "tests")
+
+
+def run(*command: str | Path) -> None:
+    done = subprocess.run([str(c) for c in command], cwd=REPO, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def tracked(*patterns: str) -> list[str]:
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", *patterns],
+        cwd=REPO,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return [name for name in listed.stdout.splitlines() if (REPO / name).exists()]
+
+
+def test_ruff_check() -> None:
+    run(BIN / "ruff", "check", "--no-cache", *PYTHON_TREES)
+
+
+def test_ruff_format() -> None:
+    run(BIN / "ruff", "format", "--no-cache", "--check", *PYTHON_TREES)
+
+
+@pytest.mark.parametrize("tree", ["scripts/artf_cli", "tests"])
+def test_mypy(tree: str) -> None:
+    run(BIN / "mypy", "--no-incremental", "--cache-dir=/dev/null", tree)
+
+
+def test_clang_format() -> None:
+    sources = tracked("third_party/ar_grpc/*.cc", "third_party/ar_grpc/*.h", "tests/*.cc")
+    assert sources
+    run(BIN / "clang-format", "--dry-run", "-Werror", *sources)
+
+
+def test_starts_on_python_3_9() -> None:
+    for name in tracked("scripts/*.py", "tests/*.py"):
+        ast.parse((REPO / name).read_text(), name, feature_version=(3, 9))
+
+
+def test_one_version_of_the_cache_rule() -> None:
+    """bootstrap.py cannot import paths.py, so the two must agree by hand."""
+
+    def body(name: str) -> str:
+        text = (REPO / "scripts/artf_cli" / name).read_text()
+        return re.search(r"def cache_dir.*?expanduser\(\)\.resolve\(\)", text, re.S).group(0)  # type: ignore[union-attr]
+
+    def code(text: str) -> list[str]:
+        return [line.split("return ")[-1].split("path = ")[-1] for line in text.splitlines()[2:]]
+
+    assert code(body("bootstrap.py")) == code(body("paths.py"))
+
+
+def test_readme_commands_exist() -> None:
+    """Every `scripts/artf …` of the README is a command that its --help knows."""
+    for command in re.findall(r"^scripts/artf (\w+)", (REPO / "README.md").read_text(), re.M):
+        run(sys.executable, "-m", "artf_cli", command, "--help")

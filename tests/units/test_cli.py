@@ -1,0 +1,172 @@
+"""The contract at the command line: exit statuses, one line that names the thing and the cure."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from artf_cli import bazel, build, system
+from artf_cli.errors import ArtfError
+
+
+def artf(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "artf_cli", *arguments]
+    return subprocess.run(command, env={**os.environ, **env}, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("command", ["quickstart", "build", "test", "bench", "doctor", "patches"])
+def test_every_command_has_help(command: str) -> None:
+    done = artf(command, "--help")
+    assert done.returncode == 0
+    assert done.stdout.startswith(f"Usage: artf {command}")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("build", "--frobnicate"),
+        ("build", "--python", "cp312"),
+        ("build", "--base", "torch"),
+        ("test", "--only", "everything"),
+        ("bench", "recv", "--rounds", "0"),
+        ("patches", "export", "grpc"),
+        ("no-such-command",),
+    ],
+)
+def test_a_wrong_argument_exits_2(arguments: tuple[str, ...]) -> None:
+    done = artf(*arguments)
+    assert done.returncode == 2, done.stderr
+    assert "Error: " in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (("patches", "edit", "no-such-tree", "/nowhere"), "no-such-tree"),
+        (("bench", "recv", "--sizes", "4,many"), "many"),
+    ],
+)
+def test_a_failure_exits_1_with_one_line(arguments: tuple[str, ...], named: str) -> None:
+    done = artf(*arguments)
+    assert done.returncode == 1, done.stderr
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith("artf: ")
+    assert named in last
+    assert "; " in last
+
+
+def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    done = artf("build", ARTF_CACHE=str(blocked / "cache"))
+    assert done.returncode == 1, done.stderr
+    assert str(blocked) in done.stderr.strip().splitlines()[-1]
+
+
+def test_a_full_disk_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build, "_DISK_NEEDED", 1 << 60)
+    with pytest.raises(ArtfError, match=r"MiB free, a build needs"):
+        build.build()
+
+
+def test_a_wheel_that_cannot_be_copied_leaves_dist_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dist = tmp_path / "dist"
+    dist.mkdir()
+    (dist / "w.whl").write_bytes(b"old")
+    monkeypatch.setattr(build, "DIST", dist)
+    new = tmp_path / "w.whl"
+    new.write_bytes(b"new")
+
+    def full(source: Path, target: Path) -> None:
+        target.write_bytes(b"n")
+        raise OSError(28, "No space left on device", str(target))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "copyfile", full)
+        with pytest.raises(ArtfError, match="No space left on device"):
+            build._publish(new)
+    assert {p.name: p.read_bytes() for p in dist.iterdir()} == {"w.whl": b"old"}
+    # A copy whose process was killed is swept; a live one's is not.
+    (dist / ".w.whl.999999999").write_bytes(b"n")
+    mine = dist / f".w.whl.{os.getpid()}"
+    mine.write_bytes(b"n")
+    build._sweep()
+    assert {p.name for p in dist.iterdir()} == {"w.whl", mine.name}
+    mine.unlink()
+    assert build._publish(new).read_bytes() == b"new"
+
+
+def test_a_missing_tool_is_asked_for_by_exact_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(system, "BUILD_NEEDS", {"no-such-tool": "no-such-package"})
+    with pytest.raises(ArtfError) as asked:
+        system.ensure_build_tools()
+    assert asked.value.cure == (
+        "as root run: apt-get install -y --no-install-recommends no-such-package"
+    )
+
+
+def test_a_bazel_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ARTF_BAZEL", "/bin/true")
+    with pytest.raises(ArtfError, match="ARTF_BAZEL=/bin/true is not a Bazel"):
+        bazel.find()
+
+
+@pytest.mark.parametrize(
+    ("said", "plain", "told", "chosen"),
+    [
+        ("bazel 7.4.1", True, True, "7.4.1"),
+        ("bazel 9.0.0", False, True, bazel.BAZELISK_VERSION),
+        ("bazel 3.7.2", False, False, None),
+    ],
+)
+def test_a_bazel_is_taken_by_its_version(
+    tmp_path: Path, said: str, plain: bool, told: bool, chosen: str | None
+) -> None:
+    """Also when it is bazelisk under that name: asked plainly it is too new, told it obeys."""
+    other = f"bazel {bazel.BAZELISK_VERSION}" if told and not plain else said
+    program = tmp_path / "bazel"
+    program.write_text(f'#!/bin/sh\n[ -n "$USE_BAZEL_VERSION" ] && echo {other} || echo {said}\n')
+    program.chmod(0o755)
+    choice = bazel._examine(program, "the test says so")
+    assert (choice.version if choice else None) == chosen
+    if choice:
+        assert bool(choice.env) is not plain
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_stopped_build_leaves_no_process(number: int, tmp_path: Path) -> None:
+    """A Bazel that hangs stands for a long build; whatever stops artf stops it too."""
+    fake = tmp_path / "bazel"
+    pid_file = tmp_path / "pid"
+    fake.write_text(
+        f'#!/bin/sh\n[ "$1" = --version ] && echo bazel 6.5.0 && exit\n'
+        f"echo $$ > {pid_file}\nexec sleep 600\n"
+    )
+    fake.chmod(0o755)
+    program = (
+        "from artf_cli import bazel, cli\n"
+        "bazel.build('//build:wheel', {}, print)\n"
+        "raise SystemExit('the fake Bazel ended')\n"
+    )
+    env = {**os.environ, "ARTF_BAZEL": str(fake), "ARTF_CACHE": str(tmp_path / "cache")}
+    process = subprocess.Popen([sys.executable, "-c", program], env=env, stderr=subprocess.PIPE)
+    limit = time.monotonic() + 30
+    while not (pid_file.exists() and pid_file.read_text().strip()):
+        assert time.monotonic() < limit
+        time.sleep(0.05)
+    child = psutil.Process(int(pid_file.read_text()))
+    process.send_signal(number)
+    process.communicate(timeout=60)
+    gone, alive = psutil.wait_procs([child], timeout=30)
+    assert gone and not alive
