@@ -10,9 +10,6 @@ COPTS = [
     "-D_GLIBCXX_USE_CXX11_ABI=1",
     "-DEIGEN_MAX_ALIGN_BYTES=64",
     "-fvisibility=hidden",
-    # gRPC's thread-locals are constant-initialized; else each use asks for an init function by a
-    # weak symbol, which the wheel's own gRPC could answer.
-    "-fno-extern-tls-init",
     # Upstream's warnings are upstream's.
     "-w",
 ]
