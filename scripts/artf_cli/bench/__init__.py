@@ -1,0 +1,1 @@
+"""TF-gRPC-Bench's drivers: one module a suite, each with `run` and `render`."""

@@ -1,0 +1,138 @@
+"""The doctor: a finding for each thing, a cure wherever something is amiss, never a crash."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+from collections import namedtuple
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from artf_cli import bazel, doctor, interpreters
+from artf_cli.bazel import BazelChoice
+from artf_cli.console import out
+
+Usage = namedtuple("Usage", "total used free")
+
+
+@pytest.fixture(autouse=True)
+def _quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The real ones ask every Python and Bazel of the machine: seconds, and not ours to test.
+    monkeypatch.setenv("ARTF_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(doctor, "DIST", tmp_path / "dist")
+    found = {"cp311": Path("/usr/bin/python3.11")}
+    monkeypatch.setattr(interpreters, "find", lambda: found)
+    choice = BazelChoice(Path("/usr/bin/bazel"), "6.5.0", "bazel on PATH")
+    monkeypatch.setattr(bazel, "find", lambda: choice)
+
+
+def by_name(examination: dict[str, Any]) -> dict[str, dict[str, str]]:
+    return {check["name"]: check for check in examination["checks"]}
+
+
+def test_the_object_is_json_with_a_cure_for_all_that_is_not_well() -> None:
+    examination = doctor.examine()
+    assert json.loads(json.dumps(examination)) == examination
+    assert set(examination) == {"ok", "checks"}
+    names = [check["name"] for check in examination["checks"]]
+    assert len(names) == len(set(names)) == 16
+    for check in examination["checks"]:
+        assert set(check) == {"name", "status", "detail", "cure"}
+        assert check["status"] in ("ok", "warn", "missing")
+        assert check["detail"]
+        assert bool(check["cure"]) == (check["status"] != "ok")
+    missing = [check for check in examination["checks"] if check["status"] == "missing"]
+    assert examination["ok"] == (not missing)
+
+
+def test_what_a_build_needs_is_missing_on_an_empty_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setattr(interpreters, "find", dict)
+    monkeypatch.setattr(bazel, "find", lambda: None)
+    examination = doctor.examine()
+    assert not examination["ok"]
+    checks = by_name(examination)
+    for name in ("python", "c++ compiler", "bazel", "protoc", "libprotoc headers", "git"):
+        assert checks[name]["status"] == "missing", name
+        assert "apt-get install" in checks[name]["cure"], name
+
+
+def test_a_program_that_does_not_run_does_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shim = tmp_path / "git"
+    shim.write_text("#!/bin/sh\necho 'git: command not found' >&2\nexit 127\n")
+    shim.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert doctor._program("git", "git")["status"] == "missing"
+
+
+def test_a_compiler_that_cannot_compile_does_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = tmp_path / "old-c++"
+    old.write_text('#!/bin/sh\n[ "$1" = --version ] && echo old-c++ 4.4\n')
+    old.chmod(0o755)
+    monkeypatch.setenv("CXX", str(old))
+    compiler = doctor._compiler()
+    assert compiler == old
+    check = doctor._compilers(compiler)
+    assert check["status"] == "missing"
+    assert "old-c++ 4.4: no C++17" in check["detail"]
+
+
+def test_a_full_disk_stops_a_build(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(100 << 30, 99 << 30, 1 << 30))
+    checks = by_name(doctor.examine())
+    assert checks["disk for the cache"]["status"] == "missing"
+    assert "ARTF_CACHE" in checks["disk for the cache"]["cure"]
+    assert checks["disk for dist"]["status"] == "missing"
+
+
+def test_a_cache_in_the_way_of_a_file_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("ARTF_CACHE", str(tmp_path / "file" / "cache"))
+    check = doctor._cache()
+    assert check["status"] == "missing"
+    assert "ARTF_CACHE" in check["cure"]
+
+
+def test_rdma_devices_and_the_memlock_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (65536, 65536))
+    active = ["mlx5_0 port 1 active (InfiniBand)"]
+    assert doctor._rdma(active)["status"] == "ok"
+    assert doctor._rdma(["rxe0 port 1 down (Ethernet)"])["status"] == "warn"
+    assert doctor._rdma([])["status"] == "warn"
+    assert doctor._memlock([])["status"] == "ok"
+    limited = doctor._memlock(active)
+    assert limited["status"] == "warn"
+    assert limited["detail"] == "soft 64 KiB, hard 64 KiB"
+
+
+def test_wheels_are_listed(tmp_path: Path) -> None:
+    assert doctor._wheel()["cure"] == "make it: scripts/artf build"
+    (tmp_path / "dist").mkdir()
+    (tmp_path / "dist" / "tensorflow_cpu-2.14.1+ar.1-cp311-cp311-manylinux_2_34_x86_64.whl").touch()
+    assert doctor._wheel()["detail"] == "tensorflow_cpu-2.14.1+ar.1-cp311-cp311"
+
+
+def test_render_shows_details_and_cures() -> None:
+    checks = [
+        {"name": "git", "status": "missing", "detail": "no git [x]", "cure": "install it"},
+        {"name": "cores", "status": "ok", "detail": "2 usable", "cure": ""},
+    ]
+    with out.capture() as capture:
+        doctor.render({"ok": False, "checks": checks})
+    text = capture.get()
+    for word in ("git", "missing", "no git [x]", "→ install it", "2 usable"):
+        assert word in text
