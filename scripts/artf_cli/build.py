@@ -43,8 +43,9 @@ def _check_disk() -> None:
 
 
 def _publish(wheel: Path) -> Path:
-    """Copies the wheel into `dist/` under its name in one step; the same bytes are left alone."""
+    """Copies the wheel into `dist/` in one step, in place of an older one for the same Python."""
     target = DIST / wheel.name
+    stem = "-".join(wheel.name.split("-")[:3])
     if target.exists() and pins.sha256_of(target) == pins.sha256_of(wheel):
         return target
     partial = DIST / f".{wheel.name}.{os.getpid()}"
@@ -56,6 +57,10 @@ def _publish(wheel: Path) -> Path:
         raise ArtfError(f"cannot write {target}: {error.strerror}", "make room there") from None
     finally:
         partial.unlink(missing_ok=True)
+    # Another platform tag is another name: `pip install dist/…-*.whl` must find one.
+    for path in DIST.glob(f"{stem}-*.whl"):
+        if path != target:
+            path.unlink()
     return target
 
 

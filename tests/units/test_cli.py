@@ -106,6 +106,17 @@ def test_a_wheel_that_cannot_be_copied_leaves_dist_as_it_was(
     assert build._publish(new).read_bytes() == b"new"
 
 
+def test_a_new_platform_tag_replaces_the_old_wheel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dist = tmp_path / "dist"
+    monkeypatch.setattr(build, "DIST", dist)
+    for name in ("d-1-cp311-cp311-a.whl", "d-1-cp310-cp310-a.whl", "d-1-cp311-cp311-b.whl"):
+        (tmp_path / name).write_bytes(name.encode())
+        build._publish(tmp_path / name)
+    assert {p.name for p in dist.iterdir()} == {"d-1-cp310-cp310-a.whl", "d-1-cp311-cp311-b.whl"}
+
+
 def test_a_missing_tool_is_asked_for_by_exact_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.setattr(system, "BUILD_NEEDS", {"no-such-tool": "no-such-package"})

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
 #include <cstdlib>
 #include <mutex>
 #include <system_error>
@@ -44,7 +43,7 @@ class Store {
     std::lock_guard<std::mutex> lock(mu_);
     if (!StartTrimmer()) return false;
     blocks_.push_back(block);
-    if (blocks_.size() == 1) filled_.notify_one();
+    if (blocks_.size() == 1) pthread_cond_signal(&filled_);
     return true;
   }
 
@@ -80,7 +79,7 @@ class Store {
   void Trim() {
     std::unique_lock<std::mutex> lock(mu_);
     while (true) {
-      filled_.wait(lock, [this] { return !blocks_.empty(); });
+      while (blocks_.empty()) pthread_cond_wait(&filled_, mu_.native_handle());
       fewest_ = blocks_.size();
       lock.unlock();
       std::this_thread::sleep_for(kTrimInterval);
@@ -96,7 +95,8 @@ class Store {
   }
 
   std::mutex mu_;
-  std::condition_variable filled_;
+  // Not std::condition_variable: its wait asks for a newer libstdc++ than all else here.
+  pthread_cond_t filled_ = PTHREAD_COND_INITIALIZER;
   std::vector<void*> blocks_;
   size_t fewest_ = 0;
   bool trims_ = false;

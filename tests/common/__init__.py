@@ -1,0 +1,1 @@
+"""Helpers shared by the suites that run real TensorFlow servers."""

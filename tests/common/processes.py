@@ -1,0 +1,277 @@
+"""Server processes, clusters of them, and one-shot child programs, all of the same interpreter."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+STARTUP_SECONDS = 60.0
+_SERVER = Path(__file__).with_name("server_main.py")
+_TAIL = 6000
+
+
+def child_env(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment of a child: ours, without a TF_CONFIG, with this package importable."""
+    env = {key: value for key, value in os.environ.items() if key != "TF_CONFIG"}
+    paths = [str(_SERVER.parent.parent), env.get("PYTHONPATH", "")]
+    env["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
+    env["PYTHONUNBUFFERED"] = "1"
+    env.update(extra or {})
+    return env
+
+
+def free_port(taken: Iterable[int] = ()) -> int:
+    """A free loopback port below the ephemeral range.
+
+    Inside that range a client that keeps dialling a dead server can connect to itself.
+    """
+    low = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    used = set(taken)
+    while True:
+        port = random.randrange(max(low - 20000, 1024), low)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        if port not in used:
+            return port
+
+
+class ServerProcess:
+    """One TensorFlow server in a Python process of its own."""
+
+    def __init__(
+        self,
+        spec: Mapping[str, Sequence[str]],
+        job: str,
+        index: int,
+        protocol: str,
+        log: Path,
+        env: Mapping[str, str] | None = None,
+    ) -> None:
+        self.name = f"{job}:{index}"
+        self.log = log
+        self._mark = 0
+        settings = {"cluster": spec, "job": job, "index": index, "protocol": protocol}
+        with log.open("ab") as stderr:
+            self._process = subprocess.Popen(
+                [sys.executable, str(_SERVER), json.dumps(settings)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                env=child_env(env),
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def wait_ready(self, seconds: float = STARTUP_SECONDS) -> None:
+        """Returns once the child has said that it serves; raises with its stderr if it cannot."""
+        assert self._process.stdout is not None
+        readable, _, _ = select.select([self._process.stdout], [], [], seconds)
+        line = self._process.stdout.readline().decode() if readable else ""
+        if not line.startswith("READY"):
+            self.kill()
+            raise RuntimeError(f"server {self.name} did not start; its stderr:\n{self.tail()}")
+
+    def leave(self, seconds: float) -> int:
+        """Asks the child to return from main(); its exit status."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(b"leave\n")
+        self._process.stdin.flush()
+        return self._process.wait(seconds)
+
+    def signal(self, number: int) -> None:
+        os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        if self.alive():
+            self.signal(signal.SIGKILL)
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
+
+    def mark(self) -> None:
+        """From now on tail() shows only what is written after this call."""
+        self._mark = self.log.stat().st_size
+
+    def tail(self) -> str:
+        return self.log.read_bytes()[self._mark :][-_TAIL:].decode(errors="replace")
+
+
+class Cluster:
+    """Servers of one protocol, for example `Cluster("grpc", {"ps": 1, "worker": 2}, folder)`."""
+
+    def __init__(
+        self,
+        protocol: str,
+        jobs: Mapping[str, int],
+        folder: Path,
+        env: Mapping[str, str] | None = None,
+    ) -> None:
+        self.protocol = protocol
+        self._folder = folder
+        self._env = env
+        ports: list[int] = []
+        for _ in range(sum(jobs.values())):
+            ports.append(free_port(ports))
+        rest = iter(ports)
+        self.spec: dict[str, list[str]] = {
+            job: [f"127.0.0.1:{next(rest)}" for _ in range(count)] for job, count in jobs.items()
+        }
+        self._servers: dict[str, ServerProcess] = {}
+        try:
+            for job, addresses in self.spec.items():
+                for index in range(len(addresses)):
+                    self._spawn(job, index)
+            for server in self._servers.values():
+                server.wait_ready()
+        except BaseException:
+            self.close()
+            raise
+
+    def _spawn(self, job: str, index: int) -> ServerProcess:
+        log = self._folder / f"{job}{index}.stderr"
+        server = ServerProcess(self.spec, job, index, self.protocol, log, self._env)
+        self._servers[server.name] = server
+        return server
+
+    def __getitem__(self, task: str) -> ServerProcess:
+        return self._servers[task]
+
+    def target(self, task: str = "worker:0", scheme: str = "grpc") -> str:
+        job, index = task.split(":")
+        return f"{scheme}://{self.spec[job][int(index)]}"
+
+    def restart(self, task: str) -> None:
+        """Ends a server, if it still runs, and starts another one on the same port."""
+        self._servers[task].kill()
+        job, index = task.split(":")
+        self._spawn(job, int(index)).wait_ready()
+
+    def mark(self) -> None:
+        for server in self._servers.values():
+            server.mark()
+
+    def dead(self) -> list[str]:
+        return [name for name, server in self._servers.items() if not server.alive()]
+
+    def report(self) -> str:
+        """Each server's last lines of stderr, for a failed test."""
+        parts = []
+        for name, server in self._servers.items():
+            state = "alive" if server.alive() else "dead"
+            parts.append(f"--- {self.protocol} {name} ({state}) ---\n{server.tail()}")
+        return "\n".join(parts)
+
+    def close(self) -> None:
+        for server in self._servers.values():
+            server.kill()
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+@dataclass
+class Outcome:
+    """How a child program ended."""
+
+    status: int
+    stdout: str
+    stderr: str
+    linger: float  # seconds between its last output and its exit
+
+    def result(self) -> Any:
+        """The object that the program printed as its last line; it must have exited cleanly."""
+        assert self.status == 0, f"exit status {self.status}\n{self.stdout}\n{self.stderr[-_TAIL:]}"
+        return json.loads(self.stdout.splitlines()[-1])
+
+
+class Program:
+    """A running child program: `script` with one JSON argument."""
+
+    def __init__(
+        self, script: Path, settings: Mapping[str, Any], env: Mapping[str, str] | None = None
+    ) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, str(script), json.dumps(settings)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=child_env(env),
+        )
+
+    def wait(self, seconds: float) -> Outcome:
+        """Collects its output until it exits; after `seconds` it is killed and this raises."""
+        deadline = time.monotonic() + seconds
+        stdout, stderr = self._process.stdout, self._process.stderr
+        assert stdout is not None and stderr is not None
+        text: dict[Any, bytes] = {stdout: b"", stderr: b""}
+        open_pipes = [stdout, stderr]
+        last = time.monotonic()
+        try:
+            while open_pipes and time.monotonic() < deadline:
+                readable, _, _ = select.select(open_pipes, [], [], 0.5)
+                for pipe in readable:
+                    piece = os.read(pipe.fileno(), 65536)
+                    text[pipe] += piece
+                    if not piece:
+                        open_pipes.remove(pipe)
+                    elif pipe is stdout:
+                        last = time.monotonic()
+            status = self._process.wait(max(deadline - time.monotonic(), 0.1))
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise AssertionError(
+                f"no exit in {seconds:.0f} s\n{text[stdout].decode(errors='replace')[-_TAIL:]}\n"
+                f"{text[stderr].decode(errors='replace')[-_TAIL:]}"
+            ) from None
+        finally:
+            self.kill()
+        linger = time.monotonic() - last
+        return Outcome(
+            status, text[stdout].decode(), text[stderr].decode("utf-8", "replace"), linger
+        )
+
+    def kill(self) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdout, self._process.stderr):
+            if pipe is not None:
+                pipe.close()
+
+
+def run_program(
+    script: Path,
+    settings: Mapping[str, Any],
+    seconds: float = 90,
+    env: Mapping[str, str] | None = None,
+) -> Outcome:
+    return Program(script, settings, env).wait(seconds)

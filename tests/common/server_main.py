@@ -1,0 +1,30 @@
+"""One TensorFlow server; says READY, then serves until its parent closes the pipe (or dies).
+
+A line on standard input makes main() return instead, which ends the interpreter the ordinary way.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+
+def main() -> None:
+    settings = json.loads(sys.argv[1])
+    import tensorflow as tf
+
+    server = tf.distribute.Server(
+        tf.train.ClusterSpec(settings["cluster"]),
+        job_name=settings["job"],
+        task_index=settings["index"],
+        protocol=settings["protocol"],
+        config=tf.compat.v1.ConfigProto(inter_op_parallelism_threads=4),
+    )
+    print("READY", server.target, flush=True)
+    if not sys.stdin.readline():
+        os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,304 @@
+"""What fails, fails in time with the right error, and everything works again afterwards."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, Callable
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from common.fixtures import ClusterFactory
+from common.processes import Cluster, Program, free_port, run_program
+from common.sessions import On, check, config, task_device
+
+pytestmark = pytest.mark.timeout(180)
+
+PS, WORKER, OTHER = "ps:0", "worker:0", "worker:1"
+PROMPT = 30.0  # seconds within which an error must reach the client
+LOST = (tf.errors.UnavailableError, tf.errors.AbortedError)
+
+
+def assert_works(cluster: Cluster) -> None:
+    """New sessions get right values, small and large, over every pair of processes."""
+
+    def build(on: On) -> tuple[dict[str, Any], dict[Any, Any]]:
+        fetches, feeds = {}, {}
+        for size in (1, 65537, 2**20):
+            with on(PS):
+                fed = tf.compat.v1.placeholder(tf.int32, [size])
+                value = fed + 1
+            for task in (WORKER, OTHER, PS):
+                with on(task):
+                    value = value * 3
+            with on(WORKER):
+                fetches[str(size)] = value + 1
+            feeds[fed] = np.arange(size)
+        return fetches, feeds
+
+    path = [(PS, WORKER), (WORKER, OTHER), (OTHER, PS), (PS, WORKER)]
+    check(cluster, build, path, tensors=3)
+
+
+@contextmanager
+def session_on(cluster: Cluster, seconds: float = 60, master: str = WORKER) -> Iterator[Any]:
+    """A session, and for the test a graph to build in."""
+    with tf.Graph().as_default():
+        session = tf.compat.v1.Session(cluster.target(master), config=config(seconds))
+        try:
+            yield session
+        finally:
+            session.close()
+
+
+def blocked_step() -> Any:
+    """A tensor that worker 0 waits for, and that the ps never sends."""
+    with tf.device(task_device(PS)):
+        never = tf.queue.FIFOQueue(1, [tf.float32], [[]], shared_name="never").dequeue()
+    with tf.device(task_device(WORKER)):
+        return never + 1.0
+
+
+def long_transfer(source: str, sink: str, mib: int = 256) -> Any:
+    """One step in which `mib` MiB go from source to sink, as large and middling tensors."""
+    sums = []
+    for i, words in enumerate([mib * 2**15] + [2**16] * mib):  # a half each, as float64
+        with tf.device(task_device(source)):
+            sent = tf.fill([words], tf.random.uniform([], dtype=tf.float64, seed=i))
+        with tf.device(task_device(sink)):
+            sums.append(sent[0] - sent[-1])
+    with tf.device(task_device(sink)):
+        return tf.add_n(sums)
+
+
+class Runner(threading.Thread):
+    """Runs a step over and over until it fails."""
+
+    def __init__(self, step: Callable[[], Any]) -> None:
+        super().__init__(daemon=True)
+        self._step = step
+        self.running = threading.Event()
+        self.error: Any = None
+        self.wrong: list[Any] = []
+        self.start()
+
+    def run(self) -> None:
+        try:
+            while True:
+                value = self._step()
+                self.running.set()
+                if value != 0.0:
+                    self.wrong.append(value)
+        except Exception as error:
+            self.error = error
+        finally:
+            self.running.set()
+
+    def outcome(self, seconds: float = PROMPT) -> Any:
+        self.join(seconds)
+        assert not self.is_alive(), f"no error within {seconds:.0f} s"
+        assert not self.wrong, f"wrong values: {self.wrong[:5]}"
+        return self.error
+
+
+# --- cancellation and deadlines: the servers live on ----------------------------------------------
+
+
+def test_deadline(cluster: Cluster) -> None:
+    with session_on(cluster, seconds=2) as session:
+        blocked, fine = blocked_step(), long_transfer(PS, WORKER, 1)
+        began = time.monotonic()
+        with pytest.raises(tf.errors.DeadlineExceededError):
+            session.run(blocked)
+        assert time.monotonic() - began < PROMPT
+        assert session.run(fine) == 0.0
+    assert_works(cluster)
+
+
+def test_deadline_mid_transfer(cluster: Cluster) -> None:
+    """A step of 256 MiB takes longer than any of these deadlines."""
+    for milliseconds in (20, 40, 80):
+        with session_on(cluster) as session:
+            step = long_transfer(PS, WORKER)
+            assert session.run(step) == 0.0
+            options = tf.compat.v1.RunOptions(timeout_in_ms=milliseconds)
+            with pytest.raises(tf.errors.DeadlineExceededError):
+                session.run(step, options=options)
+        assert_works(cluster)
+
+
+def test_cancelled_by_close(cluster: Cluster) -> None:
+    """A waiting step ends when another thread closes its session."""
+    with session_on(cluster) as session:
+        blocked = blocked_step()
+        runner = Runner(partial(session.run, blocked))
+        time.sleep(1)
+        assert runner.is_alive()
+        session.close()
+        assert isinstance(runner.outcome(), tf.errors.CancelledError)
+    assert_works(cluster)
+
+
+#: What a step gets that only starts after the close: refused by the client, or by the master.
+REFUSED = ("closed Session", "not created yet", "Session is closed")
+
+
+@pytest.mark.parametrize("way", [(PS, WORKER), (WORKER, PS)], ids=["ps-to-worker", "worker-to-ps"])
+def test_session_closed_mid_transfer(cluster: Cluster, way: tuple[str, str]) -> None:
+    """Closed at several moments of a running step, of which some at least are in mid-transfer."""
+    cancelled = 0
+    for delay in (0.0, 0.02, 0.05, 0.1, 0.2, 0.5):
+        with session_on(cluster) as session:
+            step = long_transfer(*way)
+            runner = Runner(partial(session.run, step))
+            assert runner.running.wait(PROMPT) and runner.is_alive(), runner.error
+            time.sleep(delay)
+            session.close()
+            error = runner.outcome()
+            if isinstance(error, (tf.errors.CancelledError, tf.errors.AbortedError)):
+                cancelled += 1
+            else:
+                assert any(text in str(error) for text in REFUSED), repr(error)
+        assert_works(cluster)
+    assert cancelled >= 2
+
+
+def test_failing_operation_on_the_peer(cluster: Cluster) -> None:
+    """The peer's own error arrives, although the receiver waits for more of its tensors."""
+    with session_on(cluster) as session:
+        with tf.device(task_device(PS)):
+            index = tf.compat.v1.placeholder(tf.int32, [])
+            picked = tf.gather(tf.range(5), index)
+        with tf.device(task_device(WORKER)):
+            step = [picked + 1, long_transfer(PS, WORKER, 16), blocked_step()]
+        with pytest.raises(tf.errors.InvalidArgumentError, match="is not in"):
+            session.run(step, {index: 99})
+    assert_works(cluster)
+
+
+def test_paused_peer(cluster: Cluster) -> None:
+    """A peer that hangs (SIGSTOP) costs a deadline; once it goes on, it is used again."""
+    with session_on(cluster, seconds=3) as session:
+        step = long_transfer(PS, WORKER, 16)
+        assert session.run(step) == 0.0
+        cluster[PS].signal(signal.SIGSTOP)
+        try:
+            began = time.monotonic()
+            with pytest.raises(tf.errors.DeadlineExceededError):
+                session.run(step)
+            assert time.monotonic() - began < PROMPT
+        finally:
+            cluster[PS].signal(signal.SIGCONT)
+    assert_works(cluster)
+
+
+# --- killed peers ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("victim", "way"),
+    [
+        pytest.param(PS, (PS, WORKER), id="sender"),
+        pytest.param(PS, (WORKER, PS), id="receiver"),
+        pytest.param(OTHER, (PS, OTHER), id="third-process"),
+    ],
+)
+def test_peer_killed_mid_transfer(cluster: Cluster, victim: str, way: tuple[str, str]) -> None:
+    """Unavailable or Aborted in time; a restarted peer is reached again."""
+    with session_on(cluster) as session:
+        step, other_step = long_transfer(*way), long_transfer(*way, mib=1)
+        runner = Runner(partial(session.run, step))
+        assert runner.running.wait(PROMPT) and runner.is_alive(), runner.error
+        time.sleep(0.1)
+        cluster[victim].kill()
+        assert isinstance(runner.outcome(), LOST), repr(runner.error)
+        with pytest.raises(LOST):  # and so do later steps, while the peer is away
+            session.run(step)
+        cluster.restart(victim)
+        assert_works(cluster)
+        # TensorFlow does not let the old session go on: it says so, which is how callers know.
+        with pytest.raises(tf.errors.AbortedError, match="just restarted"):
+            session.run(other_step)
+    assert_works(cluster)
+
+
+def test_master_killed_mid_transfer(cluster: Cluster) -> None:
+    """The client dials a lost master until its deadline; a restarted one has lost the session."""
+    with session_on(cluster) as session:
+        step = long_transfer(PS, WORKER)
+        runner = Runner(partial(session.run, step))
+        assert runner.running.wait(PROMPT) and runner.is_alive(), runner.error
+        time.sleep(0.1)
+        cluster.restart(WORKER)
+        assert isinstance(runner.outcome(), LOST), repr(runner.error)
+        assert_works(cluster)
+        with pytest.raises(LOST):
+            session.close()
+    assert_works(cluster)
+
+
+def test_monitored_session_goes_on(cluster: Cluster) -> None:
+    """The same MonitoredSession outlives three kills of the ps: TensorFlow's own recovery."""
+    with tf.Graph().as_default():
+        step = long_transfer(PS, WORKER, 4)
+        with tf.compat.v1.train.MonitoredTrainingSession(
+            cluster.target(), config=config(), save_summaries_steps=None, save_summaries_secs=None
+        ) as session:
+            for _ in range(3):
+                assert session.run(step) == 0.0
+                cluster.restart(PS)
+            assert session.run(step) == 0.0
+    assert_works(cluster)
+
+
+# --- ClusterCoordinator ---------------------------------------------------------------------------
+
+COORDINATOR = Path(__file__).with_name("programs") / "coordinator.py"
+RESULTS = [float(number) for number in range(60)]
+
+
+def settings(cluster: Cluster, victim: str = "") -> dict[str, Any]:
+    return {
+        "cluster": {**cluster.spec, "chief": [f"127.0.0.1:{free_port()}"]},
+        "protocol": cluster.protocol,
+        "kill": cluster[victim].pid if victim else 0,
+    }
+
+
+def test_coordinator_sees_a_ps_failure(new_cluster: ClusterFactory) -> None:
+    """join() raises UnavailableError that names the ps; a new coordinator works after a restart."""
+    cluster = new_cluster(ps=1, worker=2)
+    result = run_program(COORDINATOR, settings(cluster, PS), 120).result()
+    assert "UnavailableError" in result["error"], result
+    assert "GRPC error information from remote target /job:ps" in result["text"]
+    assert result["seconds"] < PROMPT
+    cluster.restart(PS)
+    assert run_program(COORDINATOR, settings(cluster), 120).result() == RESULTS
+
+
+def test_coordinator_survives_a_worker_failure(new_cluster: ClusterFactory) -> None:
+    """What ran on a killed worker is run again by the other one."""
+    cluster = new_cluster(ps=1, worker=2)
+    assert run_program(COORDINATOR, settings(cluster, OTHER), 120).result() == RESULTS
+    assert cluster.dead() == [OTHER]
+
+
+def test_coordinator_uses_a_restarted_worker(new_cluster: ClusterFactory) -> None:
+    """The only worker is killed: its functions wait for its successor on the same port."""
+    cluster = new_cluster(ps=1, worker=1)
+    program = Program(COORDINATOR, settings(cluster, WORKER))
+    try:
+        deadline = time.monotonic() + 60
+        while not cluster.dead() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        cluster.restart(WORKER)
+        assert program.wait(120).result() == RESULTS
+    finally:
+        program.kill()
