@@ -113,7 +113,7 @@ def _arguments(choice: BazelChoice, settings: dict[str, str]) -> list[str]:
         # These are fetched from the network although nothing but toolchain set-up reads them.
         arguments += [f"--override_repository={n}={BUILD / 'bazel4' / n}" for n in _STUBBED]
     if choice.major >= 7:
-        arguments += ["--enable_workspace", "--noenable_bzlmod"]
+        arguments += ["--noenable_bzlmod"]
     return arguments
 
 

@@ -58,9 +58,10 @@ def test_every_upstream_bug_has_a_reference() -> None:
 
 
 def test_a_changed_byte_names_the_file_and_both_hashes(copy: Path) -> None:
-    path = next((copy / "patches/grpc").glob("*.patch"))
+    path = next((copy / "patches/grpc").glob("0001-*.patch"))
     wanted = pins.sha256_of(path)
     path.write_bytes(path.read_bytes().replace(b"jitter", b"Jitter", 1))
+    assert pins.sha256_of(path) != wanted
     assert_refused(copy, str(path), wanted, pins.sha256_of(path))
 
 
@@ -90,7 +91,7 @@ def test_a_patch_listed_twice_is_named(copy: Path) -> None:
 
 def test_a_hand_edited_hunk_is_drift(copy: Path) -> None:
     """Same change, other bytes: it would apply, but its export differs."""
-    path = next((copy / "patches/grpc").glob("*.patch"))
+    path = next((copy / "patches/grpc").glob("0001-*.patch"))
     path.write_text(path.read_text().replace("\n@@ ", "\n@@ ", 1).replace(" @@\n", " @@ f\n", 1))
     manifest = copy / "build/pins.toml"
     old = pins.load().patches["grpc"][path.name]

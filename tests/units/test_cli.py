@@ -171,7 +171,13 @@ def test_a_stopped_build_leaves_no_process(number: int, tmp_path: Path) -> None:
         "raise SystemExit('the fake Bazel ended')\n"
     )
     env = {**os.environ, "ARTF_BAZEL": str(fake), "ARTF_CACHE": str(tmp_path / "cache")}
-    process = subprocess.Popen([sys.executable, "-c", program], env=env, stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        [sys.executable, "-c", program],
+        env=env,
+        stderr=subprocess.PIPE,
+        # A test run in the background of a shell has it ignored, and so would its children.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
     limit = time.monotonic() + 30
     while not (pid_file.exists() and pid_file.read_text().strip()):
         assert time.monotonic() < limit

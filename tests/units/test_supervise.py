@@ -113,6 +113,12 @@ def test_sigkill_of_the_parent_ends_the_child(tmp_path: Path) -> None:
     assert until(lambda: gone(pid))
 
 
+def _default_signals() -> None:
+    # A shell's background and nohup ignore these, and so would every child.
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
 def run_parent(logs: Path, child: str) -> subprocess.Popen[str]:
     scripts = str(Path(supervise.__file__).parents[1])
     return subprocess.Popen(
@@ -121,6 +127,7 @@ def run_parent(logs: Path, child: str) -> subprocess.Popen[str]:
         stderr=subprocess.DEVNULL,
         text=True,
         env={**os.environ, "PYTHONPATH": scripts},
+        preexec_fn=_default_signals,
     )
 
 
