@@ -205,7 +205,7 @@ def test_an_address_is_the_same_in_both_families() -> None:
 def test_old_kernels() -> None:
     raw = bytearray(240)
     struct.pack_into("=QQ", raw, 120, 7, 8)
-    struct.pack_into("=Q", raw, 200, 9)
+    struct.pack_into("=QQ", raw, 200, 12, 3)
     raw[0] = 1
     assert tcp_info.counters(bytes(raw)) == (1, 9, 8)
     assert tcp_info.counters(bytes(raw[:200])) == (1, 7, 8)
@@ -225,6 +225,7 @@ def test_the_offsets_are_those_of_the_kernels_header(tmp_path: Path) -> None:
             for field, offset in (
                 ("tcpi_state", 0),
                 ("tcpi_bytes_acked", tcp_info._BYTES_ACKED),
+                ("tcpi_bytes_retrans", tcp_info._BYTES_RETRANSMITTED),
                 ("tcpi_bytes_received", tcp_info._BYTES_RECEIVED),
                 ("tcpi_bytes_sent", tcp_info._BYTES_SENT),
             )

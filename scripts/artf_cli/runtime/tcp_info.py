@@ -17,7 +17,8 @@ _LISTEN = 10
 # the kernel copies what it has, so a shorter answer means that the later fields do not exist.
 _BYTES_ACKED = 120  # Linux 4.1
 _BYTES_RECEIVED = 128  # Linux 4.1
-_BYTES_SENT = 200  # Linux 4.19
+_BYTES_SENT = 200  # Linux 4.19; every retransmission counts in it
+_BYTES_RETRANSMITTED = 208  # Linux 4.19
 
 
 @dataclass(frozen=True)
@@ -35,13 +36,16 @@ class TcpSocket:
 def counters(raw: bytes) -> tuple[int, int, int]:
     """(state, bytes sent, bytes received) of an answer to getsockopt(TCP_INFO).
 
-    Sent falls back to what the peer acknowledged on kernels before 4.19. Raises OSError when the
+    Each byte sent counts once, however often it was retransmitted. Sent falls back to what the peer acknowledged on kernels before 4.19. Raises OSError when the
     kernel counts no bytes at all (before 4.1).
     """
     if len(raw) < _BYTES_RECEIVED + 8:
         raise OSError(f"this kernel's TCP_INFO has {len(raw)} bytes and counts no payload")
-    offset = _BYTES_SENT if len(raw) >= _BYTES_SENT + 8 else _BYTES_ACKED
-    (sent,) = struct.unpack_from("=Q", raw, offset)
+    if len(raw) >= _BYTES_RETRANSMITTED + 8:
+        total, again = struct.unpack_from("=QQ", raw, _BYTES_SENT)
+        sent = total - again
+    else:
+        (sent,) = struct.unpack_from("=Q", raw, _BYTES_ACKED)
     (received,) = struct.unpack_from("=Q", raw, _BYTES_RECEIVED)
     return raw[0], sent, received
 
