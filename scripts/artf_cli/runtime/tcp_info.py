@@ -36,8 +36,9 @@ class TcpSocket:
 def counters(raw: bytes) -> tuple[int, int, int]:
     """(state, bytes sent, bytes received) of an answer to getsockopt(TCP_INFO).
 
-    Each byte sent counts once, however often it was retransmitted. Sent falls back to what the peer acknowledged on kernels before 4.19. Raises OSError when the
-    kernel counts no bytes at all (before 4.1).
+    Each byte sent counts once, however often it was retransmitted. Sent falls back to what the
+    peer acknowledged on kernels before 4.19. Raises OSError when the kernel counts no bytes at
+    all (before 4.1).
     """
     if len(raw) < _BYTES_RECEIVED + 8:
         raise OSError(f"this kernel's TCP_INFO has {len(raw)} bytes and counts no payload")
