@@ -6,7 +6,9 @@ the base's order and dates, ours come last with a fixed date.
 
 from __future__ import annotations
 
+import calendar
 import json
+import os
 import re
 import zipfile
 from pathlib import Path
@@ -126,6 +128,8 @@ def repack(base: Path, library: Path, python: list[Path], out: Path) -> Path:
     aside = out / ".partial"
     aside.mkdir(exist_ok=True)
     partial = aside / name
+    # WheelFile dates the RECORD that it writes itself by this.
+    os.environ["SOURCE_DATE_EPOCH"] = str(calendar.timegm(_DATE))
     try:
         with zipfile.ZipFile(base) as source, WheelFile(str(partial), "w") as sink:
             replaced = _pristine_python(source, python)

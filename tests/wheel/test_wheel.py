@@ -99,6 +99,12 @@ def test_all_else_is_the_base_wheel(wheel: Path) -> None:
     assert {name for name, crc in before.items() if after[name] != crc} == PATCHED
 
 
+def test_no_entry_has_the_date_of_the_build(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as ours, zipfile.ZipFile(base_of(wheel)) as base:
+        allowed = {entry.date_time for entry in base.infolist()} | {(1980, 1, 1, 0, 0, 0)}
+        assert {entry.date_time for entry in ours.infolist()} <= allowed
+
+
 def test_it_says_what_it_was_made_of(unpacked: Path) -> None:
     inside = info_of(unpacked) / "ar_grpc"
     assert (inside / "pins.toml").read_bytes() == (REPO / "build/pins.toml").read_bytes()
