@@ -124,7 +124,7 @@ def test_deadline(cluster: Cluster) -> None:
 
 def test_deadline_mid_transfer(cluster: Cluster) -> None:
     """A step of 256 MiB takes longer than any of these deadlines."""
-    for milliseconds in (20, 40, 80):
+    for milliseconds in (10, 20, 30):
         with session_on(cluster) as session:
             step = long_transfer(PS, WORKER)
             assert session.run(step) == 0.0
@@ -244,6 +244,19 @@ def test_master_killed_mid_transfer(cluster: Cluster) -> None:
     assert_works(cluster)
 
 
+def run_recovering(session: Any, step: Any) -> Any:
+    """A step of a MonitoredSession, which takes Aborted and Unavailable for a lost peer.
+
+    Upstream reports the first error of a step: when the waiting Recv is cancelled before the lost
+    peer's Aborted arrives, that is Cancelled, and the next run recovers.
+    """
+    try:
+        return session.run(step)
+    except tf.errors.CancelledError as error:
+        assert "just restarted" in str(error)
+        return session.run(step)
+
+
 def test_monitored_session_goes_on(cluster: Cluster) -> None:
     """The same MonitoredSession outlives three kills of the ps: TensorFlow's own recovery."""
     with tf.Graph().as_default():
@@ -252,9 +265,9 @@ def test_monitored_session_goes_on(cluster: Cluster) -> None:
             cluster.target(), config=config(), save_summaries_steps=None, save_summaries_secs=None
         ) as session:
             for _ in range(3):
-                assert session.run(step) == 0.0
+                assert run_recovering(session, step) == 0.0
                 cluster.restart(PS)
-            assert session.run(step) == 0.0
+            assert run_recovering(session, step) == 0.0
     assert_works(cluster)
 
 
