@@ -17,7 +17,7 @@ from artf_cli.paths import DIST, cache_dir
 BASES = ("tensorflow-cpu", "tensorflow")
 PYTHONS = ("cp39", "cp310", "cp311")
 # The unpacked base wheel, the sources, the objects and two wheels.
-_DISK_NEEDED = 4 << 30
+DISK_NEEDED = 4 << 30
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,9 @@ class Built:
 def _check_disk() -> None:
     for path in (cache_dir(), DIST.parent):
         free = shutil.disk_usage(path).free
-        if free < _DISK_NEEDED:
+        if free < DISK_NEEDED:
             raise ArtfError(
-                f"{path} has {free >> 20} MiB free, a build needs {_DISK_NEEDED >> 20}",
+                f"{path} has {free >> 20} MiB free, a build needs {DISK_NEEDED >> 20}",
                 "make room, or set ARTF_CACHE elsewhere",
             )
 

@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from artf_cli import bazel, interpreters
+from artf_cli.build import DISK_NEEDED
 from artf_cli.console import out
 from artf_cli.errors import ArtfError
 from artf_cli.paths import DIST, cache_dir
@@ -24,8 +25,6 @@ from artf_cli.paths import DIST, cache_dir
 OK, WARN, MISSING = "ok", "warn", "missing"
 _PROBE_S = 20.0
 _GIB = 1 << 30
-# What `artf build` asks for.
-_DISK_BYTES = 4 * _GIB
 _MEMORY_BYTES = 4 * _GIB
 _SHM_BYTES = 1 * _GIB
 # Open MPI since 1.10, MPICH and its kin since 3.1: the ABI versions that are around.
@@ -131,8 +130,8 @@ def _disk(name: str, path: Path, cure: str) -> Check:
     detail = f"{path}: {_size(free)} free"
     if not os.access(there, os.W_OK):
         return _check(name, MISSING, f"{detail}, not writable", cure)
-    status = OK if free >= _DISK_BYTES else MISSING
-    return _check(name, status, detail, f"free {_size(_DISK_BYTES)}, or {cure}")
+    status = OK if free >= DISK_NEEDED else MISSING
+    return _check(name, status, detail, f"free {_size(DISK_NEEDED)}, or {cure}")
 
 
 def _cache() -> Check:

@@ -72,7 +72,7 @@ def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(build, "_DISK_NEEDED", 1 << 60)
+    monkeypatch.setattr(build, "DISK_NEEDED", 1 << 60)
     with pytest.raises(ArtfError, match=r"MiB free, a build needs"):
         build.build()
 
