@@ -117,13 +117,14 @@ def _arguments(choice: BazelChoice, settings: dict[str, str]) -> list[str]:
     return arguments
 
 
-def build(target: str, settings: dict[str, str], show: Callable[[str], None]) -> Path:
+def build(
+    choice: BazelChoice, target: str, settings: dict[str, str], show: Callable[[str], None]
+) -> Path:
     """Builds `target` and returns the folder `bazel-bin`; an ArtfError has the first error.
 
-    `settings` are environment variables for the repository rules; `show` gets progress lines.
+    `choice` is what `ensure` found; `settings` are environment variables for the repository rules; `show` gets progress lines.
     Bazel runs in batch mode: no server stays behind, and it ends when this process ends.
     """
-    choice = ensure()
     cache = cache_dir()
     settings = {"ARTF_PYTHON": sys.executable, "ARTF_CACHE": str(cache), **settings}
     out = cache / "out" / hashlib.sha256(str(REPO).encode()).hexdigest()[:12]

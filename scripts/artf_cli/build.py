@@ -87,14 +87,16 @@ def build(base: str = "tensorflow-cpu", python: str | None = None) -> Built:
         patches.lint()
     with stage("build tools", seconds):
         system.ensure_build_tools()
-        bazel.ensure()
+        engine = bazel.ensure()
     with stage("fetch the sources and the base wheel", seconds):
         for name, source in manifest.sources.items():
             fetch.source(name, source)
         fetch.wheel(pin, manifest.sources["tensorflow"].version)
     with stage("compile, link and pack", seconds):
         settings = {"ARTF_BASE": base, "ARTF_WHEEL_PYTHON": python}
-        out = bazel.build("//build:wheel", settings, lambda line: note(line.replace("[", "\\[")))
+        out = bazel.build(
+            engine, "//build:wheel", settings, lambda line: note(line.replace("[", "\\["))
+        )
     begin = time.monotonic()
     found = list((out / "build" / "wheel").glob("*.whl"))
     if len(found) != 1:

@@ -2,6 +2,7 @@
 
 #include "third_party/ar_grpc/tensorflow/unique_id.h"
 
+#include <pthread.h>
 #include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
@@ -27,23 +28,22 @@ uint64_t RandomStart() {
          Mix(static_cast<uint64_t>(getpid()) << 32);
 }
 
-// A forked child must not repeat its parent's ids, so the start is drawn anew when the pid changes.
-struct Sequence {
-  std::atomic<uint64_t> next{RandomStart()};
-  std::atomic<pid_t> owner{getpid()};
-};
+// Never destroyed: threads may draw ids while the process ends.
+std::atomic<uint64_t>& Next() {
+  static std::atomic<uint64_t>* const next = new std::atomic<uint64_t>(RandomStart());
+  return *next;
+}
+
+// A forked child must not repeat its parent's ids.
+void StartAnew() { Next().store(RandomStart(), std::memory_order_relaxed); }
 
 }  // namespace
 
 int64_t UniqueId() {
-  static Sequence* const sequence = new Sequence;
-  pid_t owner = sequence->owner.load(std::memory_order_relaxed);
-  const pid_t self = getpid();
-  if (owner != self && sequence->owner.compare_exchange_strong(owner, self)) {
-    sequence->next.store(RandomStart(), std::memory_order_relaxed);
-  }
+  std::atomic<uint64_t>& next = Next();
+  [[maybe_unused]] static const int registered = pthread_atfork(nullptr, nullptr, StartAnew);
   uint64_t id = 0;
-  while (id == 0) id = Mix(sequence->next.fetch_add(1, std::memory_order_relaxed));
+  while (id == 0) id = Mix(next.fetch_add(1, std::memory_order_relaxed));
   return static_cast<int64_t>(id);
 }
 
