@@ -122,7 +122,8 @@ def build(
 ) -> Path:
     """Builds `target` and returns the folder `bazel-bin`; an ArtfError has the first error.
 
-    `choice` is what `ensure` found; `settings` are environment variables for the repository rules; `show` gets progress lines.
+    `choice` is what `ensure` found; `settings` are environment variables for the repository
+    rules; `show` gets progress lines.
     Bazel runs in batch mode: no server stays behind, and it ends when this process ends.
     """
     cache = cache_dir()

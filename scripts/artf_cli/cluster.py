@@ -43,13 +43,16 @@ def observed_paths(
     """Which path the parameter server's tensors took to each worker ("worker:0": "tcp").
 
     `before` and `after` are the answers to `report` of all tasks, by task name; `payload` says for
-    each worker how many bytes of tensors travelled between the two. The runtime's own account
-    comes first. Else it is "tcp" when both ends hold the same established connections and the
-    server sent that many bytes over them, and "unknown" when it did not.
+    each worker how many bytes of tensors travelled between the two. A fabric counts when the worker
+    is connected over it and received that many bytes; "tcp", when both ends hold the same
+    established connections and the server sent that many bytes over them. Else it is "unknown".
     """
-    own = after[PS]["peer_paths"] or {}
     paths = {}
     for worker, expected in payload.items():
+        fabric = after[worker]["fabrics"].get(PS, "tcp")
+        received = after[worker]["fabric_bytes_received"]
+        if worker in before:
+            received -= before[worker]["fabric_bytes_received"]
         ends = {(c["remote"], c["local"]) for c in after[worker]["connections"]}
         earlier = {c["inode"]: c["bytes_sent"] for c in before[PS]["connections"]}
         sent = [
@@ -57,8 +60,8 @@ def observed_paths(
             for c in after[PS]["connections"]
             if (c["local"], c["remote"]) in ends
         ]
-        seen = "tcp" if sent and sum(sent) >= expected else "unknown"
-        paths[worker] = str(own.get(worker, seen))
+        carried = sum(sent) >= expected if fabric == "tcp" else received >= expected
+        paths[worker] = fabric if carried and ends else "unknown"
     return paths
 
 

@@ -20,6 +20,8 @@ from artf_cli import fetch, pins, sources
 from artf_cli.errors import ArtfError
 from artf_cli.paths import PATCHES, PINS, REPO
 
+# The layers under third_party/ar_grpc that are compiled inside each tree.
+OVERLAY_FOLDERS = {"grpc": ("fabric", "grpc", "protocol"), "tensorflow": ("tensorflow",)}
 CLASSES = ("mission", "upstream bug", "build")
 _CONTEXT_LINES = 1
 _NAME = re.compile(r"^\d{4}-[a-z0-9-]+\.patch$")
@@ -98,6 +100,15 @@ def list_patches() -> list[Patch]:
     return [parse(PATCHES / tree / name) for tree in trees() for name in sources.series(tree)]
 
 
+def overlay_files(tree: str) -> list[str]:
+    """The C++ files that are laid over `tree`, as paths from the repository's root."""
+    folders = (REPO / "third_party/ar_grpc" / name for name in OVERLAY_FOLDERS[tree])
+    found = [
+        path for folder in folders for path in folder.iterdir() if path.suffix in (".cc", ".h")
+    ]
+    return sorted(path.relative_to(REPO).as_posix() for path in found)
+
+
 def lint() -> None:
     """No orphan, none missing, none twice, each well formed; series, manifest and files agree."""
     manifest = pins.load()
@@ -106,6 +117,13 @@ def lint() -> None:
             f"patches/ has series for {trees()}, {PINS.name} for {sorted(manifest.patches)}",
             "run scripts/artf patches export",
         )
+    for tree in OVERLAY_FOLDERS:
+        unlike = set(overlay_files(tree)) ^ set(manifest.overlays[tree])
+        for name in sorted(unlike):
+            raise ArtfError(
+                f"overlay {name} is not in {PINS.name} or not in the repository",
+                "run scripts/artf patches export",
+            )
     for tree in trees():
         listed = sources.series(tree)
         present = {path.name for path in (PATCHES / tree).iterdir()} - {"series"}
@@ -199,9 +217,14 @@ def seal() -> None:
         patches[tree] = table
     document["patches"] = patches
     overlays = document["overlays"]
-    for table in overlays.values():  # type: ignore[union-attr]
-        for entry in table.values():
-            entry["sha256"] = pins.sha256_of(REPO / entry["file"])
+    for tree in OVERLAY_FOLDERS:
+        table = tomlkit.table()
+        for name in overlay_files(tree):
+            table[name] = tomlkit.inline_table()
+            table[name].update({"file": name, "sha256": pins.sha256_of(REPO / name)})  # type: ignore[union-attr]
+        overlays[tree] = table  # type: ignore[index]
+    for entry in overlays["wheel"].values():  # type: ignore[index,union-attr]
+        entry["sha256"] = pins.sha256_of(REPO / entry["file"])
     partial = PINS.with_suffix(".toml.part")
     partial.write_text(tomlkit.dumps(document))
     partial.replace(PINS)

@@ -16,8 +16,10 @@ from artf_cli.errors import ArtfError
 from artf_cli.paths import REPO
 
 # In this order: cheap first. The first four run beside artf, the others on the installed wheel.
-SUITES = ("lint", "patches", "units", "wheel", "recv", "tf2", "faults")
-_BESIDE = ("lint", "patches", "units", "wheel")
+# The first four need no wheel.
+_CHEAP = ("lint", "patches", "units", "conformance")
+SUITES = (*_CHEAP, "wheel", "recv", "tf2", "faults")
+_BESIDE = (*_CHEAP, "wheel")
 _NO_TESTS_COLLECTED = 5
 
 
@@ -47,7 +49,7 @@ def run(
             continue
         if suite in _BESIDE:
             interpreter = bootstrap.environment("dev")
-        if suite not in ("lint", "patches", "units") and wheel is None:
+        if suite not in _CHEAP and wheel is None:
             wheel = build.build(base, python).wheel
         if suite not in _BESIDE:
             assert wheel is not None

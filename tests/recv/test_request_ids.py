@@ -59,5 +59,5 @@ def test_ids_do_not_collide(protocol: str, new_cluster: ClusterFactory, equal_se
         assert any(isinstance(error, tf.errors.AbortedError) for error in errors), errors
         assert any("received twice" in str(error) for error in errors), errors
         return
-    assert errors == []
+    assert errors == [], [str(e) for e in errors]
     assert sorted(sums) == [(i, 6 * i) for i in range(_THREADS * _STEPS)]

@@ -15,6 +15,9 @@ import os, socket, struct, threading, types
 
 __version__ = "0.fake"
 
+# What the fake AR-gRPC says, where there is one.
+STATUS = {"paths": {}, "rendezvous_bytes": 0, "stream_bytes_sent": 0, "stream_bytes_received": 0}
+
 class NotFoundError(Exception): pass
 class AbortedError(Exception): pass
 errors = types.SimpleNamespace(NotFoundError=NotFoundError, AbortedError=AbortedError)
@@ -43,6 +46,8 @@ class Server:
         if self.peer is None:
             self.peer = socket.create_connection((self.ps[0], int(self.ps[1])))
         self.peer.sendall(struct.pack("=Q", count))
+        STATUS["paths"]["ipv4:" + ":".join(self.ps)] = "shm"
+        STATUS["rendezvous_bytes"] += count // int(os.environ.get("FAKE_SHARE", "1"))
         while count:
             count -= len(self.peer.recv(count))
 
@@ -94,13 +99,15 @@ class Fake(Task):
 
 Fake().serve_commands()
 """
-_PEER_PATHS = """
-def peer_paths():
-    return {"/job:worker/replica:0/task:0": "shm", "worker:1": "verbs"}
+_AR_GRPC = """
+import tensorflow
+
+def status():
+    return tensorflow.STATUS
 """
 
 
-def make_runtime(folder: Path, *, with_peer_paths: bool = False) -> Path:
+def make_runtime(folder: Path, *, with_ar_grpc: bool = False) -> Path:
     """Fills `folder` with the fake runtime and returns it."""
     real = Path(cluster.__file__).with_name("runtime")
     tensorflow = folder / "tensorflow"
@@ -109,8 +116,8 @@ def make_runtime(folder: Path, *, with_peer_paths: bool = False) -> Path:
         shutil.copyfile(real / name, folder / name)
     (tensorflow / "__init__.py").write_text(_TENSORFLOW)
     (tensorflow / "python" / "__init__.py").write_text("")
-    if with_peer_paths:
-        (tensorflow / "python" / "ar_grpc.py").write_text(_PEER_PATHS)
+    if with_ar_grpc:
+        (tensorflow / "python" / "ar_grpc.py").write_text(_AR_GRPC)
     (folder / "train_lenet.py").write_text(_TRAIN)
     (folder / "recv_worker.py").write_text(_RECV)
     return folder

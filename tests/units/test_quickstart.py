@@ -66,14 +66,16 @@ def test_every_protocol_is_trained_once(runtime: Path) -> None:
     assert [run["protocol"] for run in runs] == ["grpc", "grpc+x"]
 
 
-def test_the_runtimes_own_account_of_paths_comes_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("share", "path"), [("1", "shm"), ("2", "unknown")])
+def test_a_fabric_counts_when_it_carried_the_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: str, path: str
 ) -> None:
     monkeypatch.setenv("ARTF_CACHE", str(tmp_path / "cache"))
-    folder = make_runtime(tmp_path / "runtime", with_peer_paths=True)
+    monkeypatch.setenv("FAKE_SHARE", share)
+    folder = make_runtime(tmp_path / "runtime", with_ar_grpc=True)
     monkeypatch.setattr(cluster, "_RUNTIME", folder)
     run = quickstart.train(HERE, "grpc+ar", steps=5)
-    assert run["paths"] == {"worker:0": "shm", "worker:1": "verbs"}
+    assert run["paths"] == {"worker:0": path, "worker:1": path}
 
 
 def test_a_path_that_carried_nothing_is_not_called_tcp(
@@ -132,7 +134,11 @@ def test_the_tasks_environment_has_no_proxy_and_no_gpu() -> None:
 
 def report(*connections: tuple[int, str, str, int]) -> dict[str, Any]:
     names = ("inode", "local", "remote", "bytes_sent")
-    return {"connections": [dict(zip(names, c)) for c in connections], "peer_paths": None}
+    return {
+        "connections": [dict(zip(names, c)) for c in connections],
+        "fabrics": {},
+        "fabric_bytes_received": 0,
+    }
 
 
 def test_tcp_needs_both_ends_and_the_bytes() -> None:

@@ -12,7 +12,7 @@ import socket
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import Any
+from typing import Any, cast
 
 import tcp_info
 import tensorflow as tf
@@ -48,20 +48,13 @@ def run_step(step: Callable[[], Any]) -> Any:
     raise AssertionError("unreachable")
 
 
-def _peer_paths() -> dict[str, str] | None:
-    """The runtime's own account of each peer's path ({"worker:0": "shm"}); None without one."""
+def _ar_status() -> dict[str, Any] | None:
+    """What AR-gRPC says of this process; None without it."""
     try:
         from tensorflow.python import ar_grpc
     except ImportError:
         return None
-    report = getattr(ar_grpc, "peer_paths", None)
-    if report is None:
-        return None
-    paths = {}
-    for peer, path in report().items():
-        name = re.fullmatch(r"/job:([^/]+)(?:/replica:\d+)?/task:(\d+)(?:/.*)?", peer)
-        paths[f"{name.group(1)}:{name.group(2)}" if name else peer] = str(path)
-    return paths
+    return cast("dict[str, Any]", ar_grpc.status())
 
 
 class Task:
@@ -78,6 +71,7 @@ class Task:
         self._port = socket.socket()
         self._port.bind(("127.0.0.1", 0))
         self.server: Any = None
+        self._names: dict[str, str] = {}
         self.index = 0
 
     def emit(self, event: str, **fields: Any) -> None:
@@ -89,6 +83,11 @@ class Task:
     ) -> dict[str, Any]:
         """Starts the server of this task; exits with one line when there is no such protocol."""
         self.index = index
+        self._names = {
+            address: f"{name}:{task}"
+            for name, addresses in cluster.items()
+            for task, address in enumerate(addresses)
+        }
         self._port.close()
         try:
             self.server = tf.compat.v1.train.Server(
@@ -101,12 +100,21 @@ class Task:
         return {"target": self.server.target}
 
     def do_report(self) -> dict[str, Any]:
-        """What this process's TCP sockets carried so far, and the runtime's account of paths."""
+        """What this process carried so far, over TCP and over AR-gRPC's fabrics."""
         sockets = tcp_info.tcp_sockets()
+        status = _ar_status() or {"paths": {}}
+        # A rendezvous is counted by the one who reads; over all tasks each byte counts once.
+        read = status.get("rendezvous_bytes", 0)
+        paths = {path.partition(":")[2]: fabric for path, fabric in status["paths"].items()}
         return {
-            "bytes_sent": sum(tcp.bytes_sent for tcp in sockets),
+            "bytes_sent": sum(tcp.bytes_sent for tcp in sockets)
+            + status.get("stream_bytes_sent", 0)
+            + read,
             "connections": [asdict(tcp) for tcp in sockets if tcp.established],
-            "peer_paths": _peer_paths(),
+            "fabrics": {
+                name: paths[address] for address, name in self._names.items() if address in paths
+            },
+            "fabric_bytes_received": status.get("stream_bytes_received", 0) + read,
         }
 
     def serve_commands(self) -> None:

@@ -1,6 +1,7 @@
 """Loads the AR library into TensorFlow; `tensorflow.python.pywrap_tensorflow` calls it."""
 
 import ctypes
+import json
 import os
 
 LIBRARY = "libtensorflow_ar.so"
@@ -20,3 +21,22 @@ def load():
     raise ImportError(
         f"cannot load {path}: {error}; reinstall the RDMA-enhanced TensorFlow wheel with "
         "pip install --force-reinstall") from error
+
+
+def status():
+  """What `grpc+ar` has done in this process, as a dict of counters.
+
+  Among them: `stream_bytes_sent`, `rendezvous_bytes` (read straight out of peers' memory),
+  `chunk_bytes`, `offers_open`, `links`, `paths` (server address to fabric), `arena` (once a server
+  runs), `protocols` (the table of protocols by size, measured on this machine, as text).
+  """
+  load()
+  _handle.ar_grpc_status.restype = ctypes.c_size_t
+  _handle.ar_grpc_status.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
+  size = 1 << 16
+  while True:
+    text = ctypes.create_string_buffer(size)
+    length = _handle.ar_grpc_status(text, size)
+    if length <= size:
+      return json.loads(text.raw[:length])
+    size = length

@@ -7,6 +7,7 @@
 #include "tensorflow/core/distributed_runtime/rpc/grpc_server_lib.h"
 #include "tensorflow/core/distributed_runtime/server_lib.h"
 #include "third_party/ar_grpc/tensorflow/protocol_names.h"
+#include "third_party/ar_grpc/tensorflow/runtime.h"
 
 namespace ar_grpc {
 namespace {
@@ -19,6 +20,7 @@ class ArServerFactory : public tensorflow::ServerFactory {
 
   tensorflow::Status NewServer(const tensorflow::ServerDef& server_def, const Options& options,
                                std::unique_ptr<tensorflow::ServerInterface>* out_server) override {
+    TF_RETURN_IF_ERROR(PrepareServer());
     return tensorflow::GrpcServer::Create(server_def, tensorflow::Env::Default(),
                                           options.local_device_mgr, out_server);
   }

@@ -12,6 +12,7 @@
 #include "tensorflow/core/distributed_runtime/rpc/grpc_session.h"
 #include "tensorflow/core/public/session_options.h"
 #include "third_party/ar_grpc/tensorflow/protocol_names.h"
+#include "third_party/ar_grpc/tensorflow/runtime.h"
 
 namespace ar_grpc {
 namespace {
@@ -24,6 +25,7 @@ class ArSessionFactory : public tensorflow::SessionFactory {
 
   tensorflow::Status NewSession(const tensorflow::SessionOptions& options,
                                 tensorflow::Session** out_session) override {
+    TF_RETURN_IF_ERROR(PrepareClient());
     std::unique_ptr<tensorflow::GrpcSession> session;
     TF_RETURN_IF_ERROR(tensorflow::GrpcSession::Create(options, &session));
     *out_session = session.release();

@@ -1,0 +1,265 @@
+// Copyright 2026 The AR-gRPC TensorFlow authors. Licensed under the Apache License, Version 2.0.
+
+// What fabrics are made of: the reactor, the ring and its distrust, the registry. Exits 0 when all
+// of it holds.
+
+#include <sys/eventfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <limits>
+#include <thread>
+
+#include "tests/conformance/testing.h"
+#include "third_party/ar_grpc/fabric/os.h"
+#include "third_party/ar_grpc/fabric/reactor.h"
+#include "third_party/ar_grpc/fabric/registry.h"
+#include "third_party/ar_grpc/fabric/ring.h"
+
+namespace ar_grpc::fabric::testing {
+namespace {
+
+using std::chrono::milliseconds;
+
+void TimersRunInOrderAndNotEarly() {
+  std::vector<int> order;  // touched on the reactor's thread only
+  std::promise<void> done;
+  const auto start = std::chrono::steady_clock::now();
+  Reactor& reactor = Reactor::Get();
+  reactor.RunAfter(60, [&] {
+    order.push_back(3);
+    done.set_value();
+  });
+  reactor.RunAfter(30, [&] { order.push_back(2); });
+  reactor.RunAfter(0, [&] { order.push_back(1); });
+  done.get_future().wait();
+  Check(std::chrono::steady_clock::now() - start >= milliseconds(60), "not before its time");
+  RunOnReactor([&] { Check(order == std::vector<int>{1, 2, 3}, "in the order of their times"); });
+}
+
+void ACancelledTaskDoesNotRun() {
+  Reactor& reactor = Reactor::Get();
+  const uint64_t id = reactor.RunAfter(20, [] { Check(false, "cancelled"); });
+  Check(id != 0 && reactor.Cancel(id), "cancelled in time");
+  Check(!reactor.Cancel(id), "only once");
+  std::promise<uint64_t> ran;
+  const uint64_t late = reactor.RunAfter(30, [&] { ran.set_value(0); });
+  ran.get_future().wait();
+  Check(!reactor.Cancel(late), "it ran");
+}
+
+void RemoveWaitsForTheCallback() {
+  const UniqueFd fd = Value(NewWakeFd());
+  for (int round = 0; round < 200 / kSlowdown; ++round) {
+    std::atomic<bool> removed{false};
+    std::atomic<int> calls{0};
+    CheckOk(Reactor::Get().Add(fd.get(), [&] {
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+      Check(!removed, "ran after Remove");
+      ++calls;
+    }));
+    WakeUp(fd.get());
+    while (round % 2 == 0 && calls == 0) std::this_thread::yield();
+    Reactor::Get().Remove(fd.get());
+    removed = true;
+    ClearWakeUp(fd.get());
+  }
+}
+
+void ACallbackMayRemoveItself() {
+  const UniqueFd fd = Value(NewWakeFd());
+  const auto alive = std::make_shared<int>(0);
+  std::promise<void> called;
+  CheckOk(Reactor::Get().Add(fd.get(), [&, alive] {
+    Reactor::Get().Remove(fd.get());
+    called.set_value();
+  }));
+  WakeUp(fd.get());
+  called.get_future().wait();
+  RunOnReactor([] {});
+  Check(alive.use_count() == 1, "the callback is destroyed");
+  CheckOk(Reactor::Get().Add(fd.get(), [] {}));
+  Reactor::Get().Remove(fd.get());
+  Reactor::Get().Remove(fd.get());
+}
+
+void AddRefusesWhatCannotBeWatched() {
+  Check(!Reactor::Get().Add(-1, [] {}).ok(), "no descriptor");
+}
+
+// ThreadSanitizer ends a child that starts threads after a fork of a threaded process.
+void AForkedChildGetsItsOwnReactor() {
+#if !defined(__SANITIZE_THREAD__)
+  RunOnReactor([] {});
+  Check(ForkCount() == 0, "the first process");
+  const pid_t child = fork();
+  if (child == 0) {
+    std::promise<void> ran;
+    Reactor::Get().RunAfter(5, [&] { ran.set_value(); });
+    const auto in_time = ran.get_future().wait_for(milliseconds(kTimeoutMs));
+    _exit(in_time == std::future_status::ready && ForkCount() == 1 ? 0 : 1);
+  }
+  int status = 1;
+  Check(waitpid(child, &status, 0) == child && status == 0, "the child's reactor runs");
+  Check(ForkCount() == 0, "the parent counts none");
+  std::promise<void> ran;
+  Reactor::Get().RunAfter(1, [&] { ran.set_value(); });
+  Check(ran.get_future().wait_for(milliseconds(kTimeoutMs)) == std::future_status::ready,
+        "the parent's goes on");
+#endif
+}
+
+// A ring in plain memory, whose other end is this test's to forge.
+struct TestRing {
+  static constexpr size_t kCapacity = 64;
+  RingControl control{};
+  std::array<uint8_t, kCapacity> data{};
+  UniqueFd wake = Value(NewWakeFd());
+  RingView view{&control, &control.reader_armed, data.data(), kCapacity, wake.get()};
+};
+
+StatusOr<size_t> Write(RingWriter& writer, const void* from, size_t size) {
+  const iovec part = {const_cast<void*>(from), size};
+  return writer.Write(&part, 1);
+}
+
+void ARingWrapsAround() {
+  TestRing ring;
+  RingWriter writer(ring.view);
+  RingReader reader(ring.view);
+  uint8_t next_in = 0;
+  uint8_t next_out = 0;
+  for (size_t round = 0; round < 1000; ++round) {
+    std::array<uint8_t, 100> bytes;
+    const size_t size = round * 7 % bytes.size();
+    for (size_t i = 0; i < size; ++i) bytes[i] = static_cast<uint8_t>(next_in + i);
+    next_in = static_cast<uint8_t>(next_in + Value(Write(writer, bytes.data(), size)));
+    const size_t got = Value(reader.Read(bytes.data(), round * 5 % bytes.size()));
+    for (size_t i = 0; i < got; ++i) Check(bytes[i] == next_out++, "the bytes in their order");
+  }
+}
+
+void WakesOnlySleepers() {
+  TestRing ring;
+  RingWriter writer(ring.view);
+  RingReader reader(ring.view);
+  std::array<uint8_t, TestRing::kCapacity> bytes{};
+  Value(Write(writer, bytes.data(), 1));
+  Check(!Readable(ring.wake.get(), 0), "the reader does not sleep");
+  Value(reader.Read(bytes.data(), 1));
+  Check(Value(reader.Arm()), "empty");
+  Value(Write(writer, bytes.data(), 1));
+  Check(Readable(ring.wake.get(), 0), "the reader sleeps");
+  ClearWakeUp(ring.wake.get());
+  Value(Write(writer, bytes.data(), 1));
+  Check(!Readable(ring.wake.get(), 0), "once is enough");
+  Check(!Value(writer.Arm()), "it is not full");
+  Check(Value(Write(writer, bytes.data(), 64)) == 62 && Value(writer.Arm()), "it is full");
+  Value(reader.Read(bytes.data(), 31));
+  Check(!Readable(ring.wake.get(), 0), "more than half is left");
+  Value(reader.Read(bytes.data(), 1));
+  Check(Readable(ring.wake.get(), 0), "half is left");
+}
+
+void AReaderCatchesALyingWriter() {
+  // Against a ring from which 10 bytes were read of 20 written.
+  for (const uint64_t lie : {uint64_t{20 + TestRing::kCapacity + 1}, uint64_t{19}, uint64_t{0},
+                             std::numeric_limits<uint64_t>::max(), uint64_t{1} << 63}) {
+    TestRing ring;
+    RingWriter writer(ring.view);
+    RingReader reader(ring.view);
+    std::array<uint8_t, 2 * TestRing::kCapacity> bytes{};
+    Value(Write(writer, bytes.data(), 20));
+    Check(Value(reader.Readable()) == 20, "written");
+    Value(reader.Read(bytes.data(), 10));
+    ring.control.written = lie;
+    CheckCode(reader.Readable().status(), StatusCode::kInternal, "the peer's write counter");
+    CheckCode(reader.Arm().status(), StatusCode::kInternal, "the peer's write counter");
+    CheckCode(reader.Read(bytes.data(), 100).status(), StatusCode::kInternal, std::to_string(lie));
+    ring.control.writer_armed = 1;
+    CheckCode(reader.Read(bytes.data(), 1).status(), StatusCode::kInternal, std::to_string(lie));
+  }
+}
+
+void AWriterCatchesALyingReader() {
+  for (const uint64_t lie : {uint64_t{TestRing::kCapacity + 1}, uint64_t{9},
+                             std::numeric_limits<uint64_t>::max(), uint64_t{1} << 63}) {
+    TestRing ring;
+    RingWriter writer(ring.view);
+    RingReader reader(ring.view);
+    std::array<uint8_t, 2 * TestRing::kCapacity> bytes{};
+    Value(Write(writer, bytes.data(), 54));
+    Value(reader.Read(bytes.data(), 10));
+    Check(Value(Write(writer, bytes.data(), 100)) == 20, "full, 10 of 74 read");
+    ring.control.consumed = lie == TestRing::kCapacity + 1 ? 75 : lie;
+    CheckCode(Write(writer, bytes.data(), 1).status(), StatusCode::kInternal,
+              "the peer's read counter");
+    CheckCode(writer.Arm().status(), StatusCode::kInternal, "the peer's read counter");
+    CheckCode(writer.WriteAll(bytes.data(), 8).status(), StatusCode::kInternal,
+              "the peer's read counter");
+  }
+}
+
+void OwnCountersAreNotReadBack() {
+  TestRing ring;
+  RingWriter writer(ring.view);
+  std::array<uint8_t, 2 * TestRing::kCapacity> bytes{};
+  Value(Write(writer, bytes.data(), 10));
+  ring.control.written = 1 << 20;
+  Check(Value(Write(writer, bytes.data(), 100)) == 54, "a peer that overwrites it harms nobody");
+}
+
+std::string Parsed(const char* value) {
+  std::string text;
+  for (const std::string& name : Value(ParseFabrics(value))) {
+    text += (text.empty() ? "" : ",") + name;
+  }
+  return text;
+}
+
+void FabricsAreParsed() {
+  const std::string all = Parsed(nullptr);
+  Check(all == "shm,tcp" && Parsed("") == all, "all of them");
+  Check(Parsed("tcp") == "tcp" && Parsed("shm") == "shm", "one");
+  Check(Parsed("tcp,shm") == "tcp,shm", "in the order given");
+  Check(Parsed("shm,shm,tcp") == "shm,tcp", "each once");
+  Check(Parsed("^shm") == "tcp" && Parsed("^tcp") == "shm", "all but one");
+  for (const char* const wrong : {"smh", ",shm", "shm, tcp", "^", "^smh", "shm,^tcp", ",", "SHM"}) {
+    CheckCode(ParseFabrics(wrong).status(), StatusCode::kInvalidArgument,
+              std::string("AR_GRPC_FABRICS=") + wrong);
+    CheckCode(ParseFabrics(wrong).status(), StatusCode::kInvalidArgument, "shm, tcp");
+  }
+  CheckCode(ParseFabrics("^shm,tcp").status(), StatusCode::kInvalidArgument, "no fabric");
+  Check(Find("shm") != nullptr && Find("tcp") == nullptr && Find("smh") == nullptr, "found");
+}
+
+void TokensDiffer() {
+  Check(NewToken() != NewToken(), "random");
+  Check(RandomHex().size() == 32 && RandomHex() != RandomHex(), "random");
+}
+
+}  // namespace
+}  // namespace ar_grpc::fabric::testing
+
+int main() {
+  using namespace ar_grpc::fabric::testing;
+  RunAll("parts", {
+                      {"timers run in order and not early", TimersRunInOrderAndNotEarly},
+                      {"a cancelled task does not run", ACancelledTaskDoesNotRun},
+                      {"remove waits for the callback", RemoveWaitsForTheCallback},
+                      {"a callback may remove itself", ACallbackMayRemoveItself},
+                      {"add refuses what cannot be watched", AddRefusesWhatCannotBeWatched},
+                      {"a forked child gets its own reactor", AForkedChildGetsItsOwnReactor},
+                      {"a ring wraps around", ARingWrapsAround},
+                      {"wakes only sleepers", WakesOnlySleepers},
+                      {"a reader catches a lying writer", AReaderCatchesALyingWriter},
+                      {"a writer catches a lying reader", AWriterCatchesALyingReader},
+                      {"own counters are not read back", OwnCountersAreNotReadBack},
+                      {"fabrics are parsed", FabricsAreParsed},
+                      {"tokens differ", TokensDiffer},
+                  });
+  return 0;
+}

@@ -1,0 +1,219 @@
+// Copyright 2026 The AR-gRPC TensorFlow authors. Licensed under the Apache License, Version 2.0.
+
+#include "third_party/ar_grpc/fabric/attach.h"
+
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+namespace ar_grpc::fabric::shm {
+namespace {
+
+constexpr uint32_t kMagic = 0x48535241;  // "ARSH"
+constexpr size_t kLargestPacket = 1024;
+// The most that the kernel passes at once: with room for all, a cut control message can only mean
+// that this process has no descriptors left.
+constexpr size_t kMostFds = 253;
+
+void Put(std::string* bytes, uint64_t value, size_t size) {
+  for (size_t i = 0; i < size; ++i) bytes->push_back(static_cast<char>(value >> (8 * i)));
+}
+
+// Takes words from the front; past the end it gives zeros and is not ok().
+class Parser {
+ public:
+  explicit Parser(const std::string& bytes) : bytes_(bytes) {}
+
+  uint64_t Take(size_t size) {
+    uint64_t value = 0;
+    for (size_t i = 0; i < size; ++i) value |= uint64_t{TakeByte()} << (8 * i);
+    return value;
+  }
+  uint8_t TakeByte() {
+    if (at_ < bytes_.size()) return static_cast<uint8_t>(bytes_[at_++]);
+    ok_ = false;
+    return 0;
+  }
+  std::string Rest() { return bytes_.substr(std::exchange(at_, bytes_.size())); }
+  bool ok() const { return ok_; }
+  bool done() const { return ok_ && at_ == bytes_.size(); }
+
+ private:
+  const std::string& bytes_;
+  size_t at_ = 0;
+  bool ok_ = true;
+};
+
+std::string Header() {
+  std::string bytes;
+  Put(&bytes, kMagic, 4);
+  Put(&bytes, kVersion, 2);
+  return bytes;
+}
+
+Status TakeHeader(Parser* parser) {
+  const uint64_t magic = parser->Take(4);
+  const uint64_t version = parser->Take(2);
+  if (!parser->ok() || magic != kMagic) {
+    return Status(StatusCode::kInvalidArgument, "not a shared-memory attach packet");
+  }
+  if (version == kVersion) return Status();
+  return Status(StatusCode::kUnimplemented, "the peer speaks version " + std::to_string(version) +
+                                                " of shared memory, this end version " +
+                                                std::to_string(kVersion));
+}
+
+Status Malformed() {
+  return Status(StatusCode::kInvalidArgument, "a shared-memory attach packet of a wrong length");
+}
+
+}  // namespace
+
+std::string Encode(const Request& request) {
+  std::string bytes = Header();
+  bytes.append(request.token.begin(), request.token.end());
+  Put(&bytes, request.ring_bytes, 8);
+  Put(&bytes, request.region_bytes, 8);
+  return bytes;
+}
+
+std::string Encode(const Answer& answer) {
+  std::string bytes = Header();
+  Put(&bytes, static_cast<uint32_t>(answer.status.code()), 4);
+  Put(&bytes, answer.region_bytes, 8);
+  bytes += answer.status.message().substr(0, kLargestText);
+  return bytes;
+}
+
+StatusOr<Request> DecodeRequest(const std::string& bytes) {
+  Parser parser(bytes);
+  if (Status status = TakeHeader(&parser); !status.ok()) return status;
+  Request request;
+  for (uint8_t& byte : request.token) byte = parser.TakeByte();
+  request.ring_bytes = parser.Take(8);
+  request.region_bytes = parser.Take(8);
+  if (!parser.done()) return Malformed();
+  return request;
+}
+
+StatusOr<Answer> DecodeAnswer(const std::string& bytes) {
+  Parser parser(bytes);
+  if (Status status = TakeHeader(&parser); !status.ok()) return status;
+  const uint64_t code = parser.Take(4);
+  Answer answer;
+  answer.region_bytes = parser.Take(8);
+  std::string text = parser.Rest();
+  if (!parser.done() || text.size() > kLargestText) return Malformed();
+  if (code == 0) return answer;
+  // A code that this end does not know still is an error.
+  const bool known = code <= static_cast<uint64_t>(StatusCode::kUnavailable);
+  answer.status = Status(known ? static_cast<StatusCode>(code) : StatusCode::kInternal,
+                         "the peer refused: " + text);
+  return answer;
+}
+
+Status WrongCount(size_t count) {
+  return Status(StatusCode::kInvalidArgument, "a shared-memory attach packet with " +
+                                                  std::to_string(count) +
+                                                  " descriptors, not as many as it states");
+}
+
+Status SendPacket(int socket, const std::string& bytes, const std::vector<int>& fds) {
+  iovec part = {const_cast<char*>(bytes.data()), bytes.size()};
+  msghdr message = {};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  std::vector<char> control(CMSG_SPACE(fds.size() * sizeof(int)));
+  if (!fds.empty()) {
+    message.msg_control = control.data();
+    message.msg_controllen = control.size();
+    cmsghdr* const header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(fds.size() * sizeof(int));
+    std::memcpy(CMSG_DATA(header), fds.data(), fds.size() * sizeof(int));
+  }
+  ssize_t sent;
+  do {
+    sent = sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+  } while (sent < 0 && errno == EINTR);
+  return sent < 0 ? ErrnoStatus(errno, "sending to the peer's shared-memory socket") : Status();
+}
+
+StatusOr<std::optional<Packet>> ReceivePacket(int socket) {
+  std::array<char, kLargestPacket> bytes;
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(kMostFds * sizeof(int))> control;
+  iovec part = {bytes.data(), bytes.size()};
+  msghdr message = {};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  ssize_t size;
+  do {
+    size = recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  } while (size < 0 && errno == EINTR);
+  if (size < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return std::optional<Packet>();
+  if (size < 0) return ErrnoStatus(errno, "receiving from the peer's shared-memory socket");
+
+  Packet packet;
+  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr;
+       header = CMSG_NXTHDR(&message, header)) {
+    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
+    const size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (size_t i = 0; i < count; ++i) {
+      int fd;
+      std::memcpy(&fd, CMSG_DATA(header) + i * sizeof(int), sizeof(fd));
+      packet.fds.emplace_back(fd);
+    }
+  }
+  if (size == 0) {
+    return Status(StatusCode::kUnavailable, "the peer closed its shared-memory socket");
+  }
+  if ((message.msg_flags & MSG_CTRUNC) != 0) {
+    return Status(StatusCode::kResourceExhausted,
+                  "no room for the peer's descriptors (descriptor table full: raise `ulimit -n`)");
+  }
+  if ((message.msg_flags & MSG_TRUNC) != 0) return Malformed();
+  packet.bytes.assign(bytes.data(), static_cast<size_t>(size));
+  return std::optional<Packet>(std::move(packet));
+}
+
+Status CheckEventFd(int fd) {
+  std::array<char, 64> target;
+  const std::string path = "/proc/self/fd/" + std::to_string(fd);
+  const ssize_t length = readlink(path.c_str(), target.data(), target.size());
+  if (length < 0) return ErrnoStatus(errno, "readlink of " + path);
+  // Writing to anything else that a peer passes could block, or do harm.
+  if (std::string(target.data(), static_cast<size_t>(length)) != "anon_inode:[eventfd]") {
+    return Status(StatusCode::kInternal, "the peer passed something else than an eventfd");
+  }
+  const int flags = fcntl(fd, F_GETFL);
+  if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0) {
+    return ErrnoStatus(errno, "fcntl of the peer's eventfd");
+  }
+  return Status();
+}
+
+Status CheckPeer(int socket) {
+  ucred peer = {};
+  socklen_t size = sizeof(peer);
+  if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) {
+    return ErrnoStatus(errno, "SO_PEERCRED");
+  }
+  return CheckPeerUid(peer.uid, geteuid());
+}
+
+Status CheckPeerUid(uid_t peer, uid_t own) {
+  if (peer == own) return Status();
+  return Status(StatusCode::kPermissionDenied, "the peer runs as user " + std::to_string(peer) +
+                                                   ", this process as user " + std::to_string(own));
+}
+
+}  // namespace ar_grpc::fabric::shm

@@ -1,0 +1,128 @@
+// Copyright 2026 The AR-gRPC TensorFlow authors. Licensed under the Apache License, Version 2.0.
+
+#include "third_party/ar_grpc/fabric/os.h"
+
+#include <pthread.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <random>
+#include <system_error>
+
+#include "third_party/ar_grpc/fabric/fabric.h"
+
+namespace ar_grpc::fabric {
+namespace {
+
+std::atomic<uint32_t> fork_count{0};
+
+StatusCode CodeOf(int error) {
+  switch (error) {
+    case EMFILE:
+    case ENFILE:
+    case ENOMEM:
+    case ENOSPC:
+    case ENOBUFS:
+    case EAGAIN:
+    case ETOOMANYREFS:
+      return StatusCode::kResourceExhausted;
+    case EPERM:
+    case EACCES:
+      return StatusCode::kPermissionDenied;
+    case ENOSYS:
+      return StatusCode::kUnimplemented;
+    case ENOENT:
+    case EPIPE:
+    case ECONNREFUSED:
+    case ECONNRESET:
+      return StatusCode::kUnavailable;
+    default:
+      return StatusCode::kInternal;
+  }
+}
+
+}  // namespace
+
+void UniqueFd::reset(int fd) {
+  if (fd_ >= 0) close(fd_);
+  fd_ = fd;
+}
+
+Status ErrnoStatus(int error, const std::string& what) {
+  std::string message = what + ": " + std::generic_category().message(error);
+  if (error == EMFILE) message += " (descriptor table full: raise `ulimit -n`)";
+  return Status(CodeOf(error), std::move(message));
+}
+
+StatusOr<std::shared_ptr<uint8_t>> Map(int fd, size_t size, int protection, int flags) {
+  void* const memory = mmap(nullptr, size, protection, flags, fd, 0);
+  if (memory == MAP_FAILED) return ErrnoStatus(errno, "mmap of " + std::to_string(size) + " bytes");
+  return std::shared_ptr<uint8_t>(static_cast<uint8_t*>(memory),
+                                  [size](uint8_t* start) { munmap(start, size); });
+}
+
+StatusOr<UniqueFd> NewWakeFd() {
+  UniqueFd fd(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  if (!fd.valid()) return ErrnoStatus(errno, "eventfd");
+  return fd;
+}
+
+void WakeUp(int fd) {
+  const uint64_t one = 1;
+  // Refused only when the counter is full: then it polls readable as it is.
+  while (write(fd, &one, sizeof(one)) < 0 && errno == EINTR) {
+  }
+}
+
+void ClearWakeUp(int fd) {
+  uint64_t count;
+  while (read(fd, &count, sizeof(count)) < 0 && errno == EINTR) {
+  }
+}
+
+uint32_t ForkCount() {
+  static const bool registered = pthread_atfork(nullptr, nullptr, [] { ++fork_count; }) == 0;
+  static_cast<void>(registered);
+  return fork_count.load(std::memory_order_relaxed);
+}
+
+std::mutex& ForkSafeMutex() {
+  static std::mutex* const mutex = [] {
+    static auto* const created = new std::mutex;
+    pthread_atfork([] { created->lock(); }, [] { created->unlock(); }, [] { created->unlock(); });
+    return created;
+  }();
+  return *mutex;
+}
+
+Token NewToken() {
+  Token token;
+  size_t drawn = 0;
+  while (drawn < token.size()) {
+    const ssize_t got = getrandom(token.data() + drawn, token.size() - drawn, 0);
+    if (got > 0) {
+      drawn += got;
+    } else if (errno != EINTR) {
+      // A sandbox without getrandom: the same generator through /dev/urandom.
+      std::random_device device("/dev/urandom");
+      while (drawn < token.size()) token[drawn++] = static_cast<uint8_t>(device());
+    }
+  }
+  return token;
+}
+
+std::string RandomHex() {
+  static constexpr char kDigits[] = "0123456789abcdef";
+  std::string text;
+  for (const uint8_t byte : NewToken()) {
+    text += kDigits[byte >> 4];
+    text += kDigits[byte & 15];
+  }
+  return text;
+}
+
+}  // namespace ar_grpc::fabric

@@ -1,0 +1,61 @@
+// Copyright 2026 The AR-gRPC TensorFlow authors. Licensed under the Apache License, Version 2.0.
+#ifndef THIRD_PARTY_AR_GRPC_FABRIC_OS_H_
+#define THIRD_PARTY_AR_GRPC_FABRIC_OS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "third_party/ar_grpc/fabric/status.h"
+
+// What fabrics need of the operating system.
+namespace ar_grpc::fabric {
+
+// Closes a descriptor when it goes.
+class UniqueFd {
+ public:
+  UniqueFd() = default;
+  explicit UniqueFd(int fd) : fd_(fd) {}
+  UniqueFd(UniqueFd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  UniqueFd& operator=(UniqueFd&& other) noexcept {
+    if (this != &other) reset(std::exchange(other.fd_, -1));
+    return *this;
+  }
+  ~UniqueFd() { reset(); }
+
+  int get() const { return fd_; }
+  bool valid() const { return fd_ >= 0; }
+  void reset(int fd = -1);
+
+ private:
+  int fd_ = -1;
+};
+
+// "<what>: <errno's text>", with the cure where it is known.
+Status ErrnoStatus(int error, const std::string& what);
+
+// Memory that is unmapped when its last owner goes. `fd` -1 is anonymous memory.
+StatusOr<std::shared_ptr<uint8_t>> Map(int fd, size_t size, int protection, int flags);
+
+// An eventfd for wake-ups: it polls readable from WakeUp until ClearWakeUp. None of these blocks.
+StatusOr<UniqueFd> NewWakeFd();
+void WakeUp(int fd);
+void ClearWakeUp(int fd);
+
+// How many forks lie between the first process that asked and this one. What was made at another
+// count belongs to an ancestor, as do its threads and the ends of its connections.
+uint32_t ForkCount();
+
+// Guards what lives as long as the process. A forked child finds it unlocked and what it guards
+// whole, whichever thread forked. Held for a few instructions or one system call at most.
+std::mutex& ForkSafeMutex();
+
+// 32 hexadecimal digits from the kernel's random generator.
+std::string RandomHex();
+
+}  // namespace ar_grpc::fabric
+
+#endif  // THIRD_PARTY_AR_GRPC_FABRIC_OS_H_

@@ -1,0 +1,196 @@
+// Copyright 2026 The AR-gRPC TensorFlow authors. Licensed under the Apache License, Version 2.0.
+
+#include "third_party/ar_grpc/fabric/rendezvous_socket.h"
+
+#include <dirent.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstdio>
+#include <cstring>
+#include <ctime>
+#include <string_view>
+#include <utility>
+
+namespace ar_grpc::fabric::shm {
+namespace {
+
+constexpr std::string_view kPrefix = "ar-grpc.";
+constexpr std::string_view kListening = ".sock";
+// A path has this ending until it listens, lest another process's sweep takes it for a stale one.
+constexpr std::string_view kStarting = ".new";
+constexpr time_t kStartingSeconds = 60;
+constexpr size_t kHexDigits = 32;
+constexpr int kBacklog = 128;
+
+bool EndsWith(std::string_view text, std::string_view end) {
+  return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
+}
+
+// Whether `text` is the prefix and the random digits; returns what follows them.
+bool TakeName(std::string_view* text) {
+  if (text->substr(0, kPrefix.size()) != kPrefix) return false;
+  text->remove_prefix(kPrefix.size());
+  const std::string_view digits = text->substr(0, kHexDigits);
+  if (digits.size() != kHexDigits ||
+      digits.find_first_not_of("0123456789abcdef") != std::string_view::npos) {
+    return false;
+  }
+  text->remove_prefix(kHexDigits);
+  return true;
+}
+
+// ar-grpc.<random>.<pid><ending>
+bool IsOurFile(std::string_view file, std::string_view ending) {
+  if (!EndsWith(file, ending)) return false;
+  file.remove_suffix(ending.size());
+  if (!TakeName(&file) || file.size() < 2 || file.front() != '.') return false;
+  return file.find_first_not_of("0123456789", 1) == std::string_view::npos;
+}
+
+struct SocketName {
+  sockaddr_un address = {};
+  socklen_t length = 0;
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&address); }
+};
+
+// `text` is `@name` or a path.
+StatusOr<SocketName> NameOf(const std::string& text) {
+  SocketName name;
+  name.address.sun_family = AF_UNIX;
+  if (text.size() >= sizeof(name.address.sun_path)) {
+    return Status(StatusCode::kInvalidArgument, "too long for a socket's path: " + text +
+                                                    " (set AR_GRPC_SHM_DIR to a shorter one)");
+  }
+  std::memcpy(name.address.sun_path, text.data(), text.size());
+  name.length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + text.size());
+  if (text.front() == '@') {
+    name.address.sun_path[0] = '\0';
+  } else {
+    ++name.length;  // the path's final zero
+  }
+  return name;
+}
+
+StatusOr<UniqueFd> NewSocket() {
+  UniqueFd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd.valid()) return ErrnoStatus(errno, "socket");
+  return fd;
+}
+
+StatusOr<UniqueFd> BindSocket(const std::string& text) {
+  StatusOr<SocketName> name = NameOf(text);
+  if (!name.ok()) return name.status();
+  StatusOr<UniqueFd> fd = NewSocket();
+  if (!fd.ok()) return fd.status();
+  if (bind(fd->get(), name->get(), name->length) != 0) return ErrnoStatus(errno, "bind to " + text);
+  return fd;
+}
+
+StatusOr<UniqueFd> ListenAtPath(const std::string& path) {
+  const std::string starting = path.substr(0, path.size() - kListening.size()) + kStarting.data();
+  StatusOr<UniqueFd> fd = BindSocket(starting);
+  if (!fd.ok()) return fd.status();
+  if (chmod(starting.c_str(), 0600) == 0 && listen(fd->get(), kBacklog) == 0 &&
+      rename(starting.c_str(), path.c_str()) == 0) {
+    return fd;
+  }
+  Status status = ErrnoStatus(errno, "listening at " + path);
+  unlink(starting.c_str());
+  return status;
+}
+
+}  // namespace
+
+StatusOr<std::unique_ptr<RendezvousSockets>> RendezvousSockets::Listen(
+    const std::string& directory) {
+  std::unique_ptr<RendezvousSockets> listening(new RendezvousSockets);
+  const std::string name = std::string(kPrefix) + RandomHex();
+  listening->address_ = "@" + name;
+  StatusOr<UniqueFd> fd = BindSocket(listening->address_);
+  if (!fd.ok()) return fd.status();
+  if (listen(fd->get(), kBacklog) != 0) return ErrnoStatus(errno, "listen");
+  listening->sockets_.push_back(std::move(*fd));
+  if (directory.empty()) return listening;
+
+  if (directory.front() != '/' || directory.find(',') != std::string::npos) {
+    return Status(StatusCode::kInvalidArgument,
+                  "AR_GRPC_SHM_DIR is not an absolute path without a comma: " + directory);
+  }
+  SweepStaleSockets(directory);
+  const std::string path =
+      directory + "/" + name + "." + std::to_string(getpid()) + std::string(kListening);
+  StatusOr<UniqueFd> path_fd = ListenAtPath(path);
+  if (!path_fd.ok()) {
+    return Status(path_fd.status().code(), "AR_GRPC_SHM_DIR: " + path_fd.status().message());
+  }
+  listening->path_ = path;
+  listening->address_ += "," + path;
+  listening->sockets_.push_back(std::move(*path_fd));
+  return listening;
+}
+
+RendezvousSockets::~RendezvousSockets() {
+  if (!path_.empty() && ForkCount() == fork_count_) unlink(path_.c_str());
+}
+
+StatusOr<std::vector<std::string>> ParseAddress(const std::string& address) {
+  std::vector<std::string> single;
+  size_t start = 0;
+  while (start <= address.size()) {
+    const size_t end = std::min(address.find(',', start), address.size());
+    single.push_back(address.substr(start, end - start));
+    start = end + 1;
+    std::string_view text = single.back();
+    if (text.substr(0, 1) == "@") {
+      text.remove_prefix(1);
+      if (TakeName(&text) && text.empty()) continue;
+    } else if (text.substr(0, 1) == "/") {
+      if (IsOurFile(text.substr(text.rfind('/') + 1), kListening)) continue;
+    }
+    return Status(StatusCode::kInvalidArgument, "not a shared-memory address: " + address);
+  }
+  return single;
+}
+
+StatusOr<UniqueFd> ConnectSocket(const std::string& single_address) {
+  StatusOr<SocketName> name = NameOf(single_address);
+  if (!name.ok()) return name.status();
+  StatusOr<UniqueFd> fd = NewSocket();
+  if (!fd.ok()) return fd.status();
+  if (connect(fd->get(), name->get(), name->length) != 0) {
+    if (errno == EAGAIN) return Status(StatusCode::kAborted, single_address + " is busy");
+    return ErrnoStatus(errno, "connecting to " + single_address);
+  }
+  return fd;
+}
+
+void SweepStaleSockets(const std::string& directory) {
+  DIR* const opened = opendir(directory.c_str());
+  if (opened == nullptr) return;
+  while (const dirent* const entry = readdir(opened)) {
+    const bool starting = IsOurFile(entry->d_name, kStarting);
+    if (!starting && !IsOurFile(entry->d_name, kListening)) continue;
+    const std::string path = directory + "/" + entry->d_name;
+    struct stat file = {};
+    if (lstat(path.c_str(), &file) != 0 || !S_ISSOCK(file.st_mode) || file.st_uid != geteuid()) {
+      continue;
+    }
+    if (starting && time(nullptr) - file.st_mtime < kStartingSeconds) continue;
+    const StatusOr<SocketName> name = NameOf(path);
+    const StatusOr<UniqueFd> fd = NewSocket();
+    if (!name.ok() || !fd.ok()) continue;
+    // A process's id says nothing here, the other may live in another container.
+    if (connect(fd->get(), name->get(), name->length) != 0 && errno == ECONNREFUSED) {
+      unlink(path.c_str());
+    }
+  }
+  closedir(opened);
+}
+
+}  // namespace ar_grpc::fabric::shm

@@ -1,0 +1,48 @@
+// Copyright 2026 The AR-gRPC TensorFlow authors. Licensed under the Apache License, Version 2.0.
+#ifndef THIRD_PARTY_AR_GRPC_FABRIC_RENDEZVOUS_SOCKET_H_
+#define THIRD_PARTY_AR_GRPC_FABRIC_RENDEZVOUS_SOCKET_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "third_party/ar_grpc/fabric/os.h"
+
+// The Unix sockets (SOCK_SEQPACKET) where processes meet to attach.
+//
+// An address is a comma-separated list of `@name`, an abstract name, which processes reach that
+// share a network namespace, and `/path`, for containers that share only a directory.
+namespace ar_grpc::fabric::shm {
+
+// Listening sockets; the path, if any, is unlinked with them, but not by a forked child.
+class RendezvousSockets {
+ public:
+  // With a path in `directory` unless that is empty. Sweeps what killed processes left in there.
+  static StatusOr<std::unique_ptr<RendezvousSockets>> Listen(const std::string& directory);
+  ~RendezvousSockets();
+
+  const std::string& address() const { return address_; }
+  const std::vector<UniqueFd>& sockets() const { return sockets_; }
+
+ private:
+  RendezvousSockets() : fork_count_(ForkCount()) {}
+
+  std::string address_;
+  std::string path_;
+  std::vector<UniqueFd> sockets_;
+  const uint32_t fork_count_;
+};
+
+// The single addresses of a list. kInvalidArgument for one that no Listener could have given: a
+// peer's text must not make this process connect to other programs' sockets.
+StatusOr<std::vector<std::string>> ParseAddress(const std::string& address);
+
+// A connected socket. Does not block: kAborted when the listener's queue is full now.
+StatusOr<UniqueFd> ConnectSocket(const std::string& single_address);
+
+// Removes from `directory` the sockets of this fabric, of this user, that nobody listens on.
+void SweepStaleSockets(const std::string& directory);
+
+}  // namespace ar_grpc::fabric::shm
+
+#endif  // THIRD_PARTY_AR_GRPC_FABRIC_RENDEZVOUS_SOCKET_H_

@@ -1,0 +1,356 @@
+// Copyright 2026 The AR-gRPC TensorFlow authors. Licensed under the Apache License, Version 2.0.
+
+#include "third_party/ar_grpc/grpc/ar_endpoint.h"
+
+#include <fcntl.h>
+#include <grpc/slice_buffer.h>
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "src/core/lib/gprpp/ref_counted.h"
+#include "src/core/lib/gprpp/status_helper.h"
+#include "src/core/lib/gprpp/sync.h"
+#include "src/core/lib/iomgr/closure.h"
+#include "src/core/lib/iomgr/error.h"
+#include "src/core/lib/iomgr/ev_posix.h"
+#include "src/core/lib/iomgr/exec_ctx.h"
+#include "src/core/lib/resource_quota/memory_quota.h"
+#include "src/core/lib/resource_quota/resource_quota.h"
+#include "src/core/lib/slice/slice.h"
+
+namespace ar_grpc {
+namespace {
+
+// What gRPC reads large messages into; patches/grpc keeps the pages of blocks of this size.
+constexpr size_t kReadBlock = 64 * 1024;
+constexpr int kMaxParts = 64;
+
+// All gRPC errors of a connection say "unavailable", so that callers may retry.
+absl::Status Unavailable(absl::string_view what, absl::string_view peer) {
+  return grpc_error_set_int(GRPC_ERROR_CREATE(absl::StrCat(what, " (peer ", peer, ")")),
+                            grpc_core::StatusIntProperty::kRpcStatus, GRPC_STATUS_UNAVAILABLE);
+}
+
+// The endpoint over a fabric.
+//
+// Two closures are always under way and hold a reference each: `on_wake_` waits for the link's
+// descriptor, `on_tcp_` for the end of TCP. Everything below mu_ happens in gRPC's poller threads.
+class FabricEndpoint
+    : public grpc_endpoint,
+      public grpc_core::RefCounted<FabricEndpoint, grpc_core::NonPolymorphicRefCount> {
+ public:
+  FabricEndpoint(std::shared_ptr<protocol::Link> link, grpc_endpoint* tcp, int wake_fd,
+                 grpc_pollset_set* interested_parties, const grpc_core::ChannelArgs& args)
+      : link_(std::move(link)),
+        tcp_(tcp),
+        wake_(grpc_fd_create(wake_fd, "ar_grpc", /*track_err=*/false)),
+        memory_(args.GetObjectRef<grpc_core::ResourceQuota>()->memory_quota()->CreateMemoryOwner(
+            grpc_endpoint_get_peer(tcp))) {
+    static const grpc_endpoint_vtable kVtable = {
+        [](grpc_endpoint* ep, grpc_slice_buffer* slices, grpc_closure* cb, bool, int) {
+          Self(ep)->Read(slices, cb);
+        },
+        [](grpc_endpoint* ep, grpc_slice_buffer* slices, grpc_closure* cb, void*, int) {
+          Self(ep)->Write(slices, cb);
+        },
+        [](grpc_endpoint* ep, grpc_pollset* pollset) {
+          grpc_endpoint_add_to_pollset(Self(ep)->tcp_, pollset);
+          grpc_pollset_add_fd(pollset, Self(ep)->wake_);
+        },
+        [](grpc_endpoint* ep, grpc_pollset_set* set) {
+          grpc_endpoint_add_to_pollset_set(Self(ep)->tcp_, set);
+          grpc_pollset_set_add_fd(set, Self(ep)->wake_);
+        },
+        [](grpc_endpoint* ep, grpc_pollset_set* set) {
+          grpc_endpoint_delete_from_pollset_set(Self(ep)->tcp_, set);
+          grpc_pollset_set_del_fd(set, Self(ep)->wake_);
+        },
+        [](grpc_endpoint* ep, grpc_error_handle why) { Self(ep)->Shutdown(why); },
+        [](grpc_endpoint* ep) {
+          Self(ep)->Shutdown(GRPC_ERROR_CREATE("endpoint destroyed"));
+          Self(ep)->Unref();
+        },
+        [](grpc_endpoint* ep) { return grpc_endpoint_get_peer(Self(ep)->tcp_); },
+        [](grpc_endpoint* ep) { return grpc_endpoint_get_local_address(Self(ep)->tcp_); },
+        [](grpc_endpoint* ep) { return grpc_endpoint_get_fd(Self(ep)->tcp_); },
+        [](grpc_endpoint*) { return false; },
+    };
+    vtable = &kVtable;
+    grpc_slice_buffer_init(&tcp_bytes_);
+    if (interested_parties != nullptr) grpc_pollset_set_add_fd(interested_parties, wake_);
+    GRPC_CLOSURE_INIT(
+        &on_wake_,
+        [](void* self, grpc_error_handle error) {
+          static_cast<FabricEndpoint*>(self)->OnWake(error);
+        },
+        this, nullptr);
+    GRPC_CLOSURE_INIT(
+        &on_tcp_,
+        [](void* self, grpc_error_handle error) {
+          static_cast<FabricEndpoint*>(self)->OnTcp(error);
+        },
+        this, nullptr);
+    Ref().release();
+    grpc_fd_notify_on_read(wake_, &on_wake_);
+    Ref().release();
+    grpc_endpoint_read(tcp_, &tcp_bytes_, &on_tcp_, /*urgent=*/false, /*min_progress_size=*/1);
+  }
+
+  ~FabricEndpoint() {
+    grpc_fd_orphan(wake_, nullptr, nullptr, "ar_grpc endpoint");
+    grpc_slice_buffer_destroy(&tcp_bytes_);
+    grpc_endpoint_destroy(tcp_);
+  }
+
+ private:
+  static FabricEndpoint* Self(grpc_endpoint* endpoint) {
+    return static_cast<FabricEndpoint*>(endpoint);
+  }
+
+  void Read(grpc_slice_buffer* slices, grpc_closure* done) {
+    grpc_slice_buffer_reset_and_unref(slices);
+    grpc_core::MutexLock lock(&mu_);
+    GPR_ASSERT(read_done_ == nullptr);
+    read_slices_ = slices;
+    read_done_ = done;
+    TryRead();
+  }
+
+  void Write(grpc_slice_buffer* slices, grpc_closure* done) {
+    grpc_core::MutexLock lock(&mu_);
+    GPR_ASSERT(write_done_ == nullptr);
+    write_slices_ = slices;
+    write_index_ = 0;
+    write_offset_ = 0;
+    write_done_ = done;
+    TryWrite();
+  }
+
+  void Shutdown(grpc_error_handle why) {
+    grpc_core::MutexLock lock(&mu_);
+    if (shutdown_) return;
+    shutdown_ = true;
+    end_ = why;
+    protocol::Peers::Get().Down(link_);
+    grpc_fd_shutdown(wake_, why);
+    grpc_endpoint_shutdown(tcp_, why);
+    FinishRead(why);
+    FinishWrite(why);
+  }
+
+  void OnWake(grpc_error_handle error) {
+    bool again = false;
+    {
+      grpc_core::MutexLock lock(&mu_);
+      if (error.ok() && !shutdown_) {
+        link_->connection()->ClearWake();
+        // Messages come even while nobody reads the stream.
+        const Status progress = link_->Progress();
+        if (!progress.ok() && end_.ok()) end_ = Unavailable(progress.message(), Peer());
+        TryRead();
+        TryWrite();
+        (void)link_->Flush().ok();
+        again = true;
+      }
+    }
+    if (again) {
+      grpc_fd_notify_on_read(wake_, &on_wake_);
+    } else {
+      Unref();
+    }
+  }
+
+  void OnTcp(grpc_error_handle error) {
+    {
+      grpc_core::MutexLock lock(&mu_);
+      if (end_.ok()) {
+        end_ = error.ok() ? Unavailable("the peer wrote to TCP after it had left it", Peer())
+                          : Unavailable(absl::StrCat("the peer's process closed the connection: ",
+                                                     grpc_core::StatusToString(error)),
+                                        Peer());
+      }
+      // Nothing is read by the peer any more; what it wrote before can still be read here.
+      protocol::Peers::Get().Down(link_);
+      TryRead();
+      TryWrite();
+    }
+    Unref();
+  }
+
+  void TryRead() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    if (read_done_ == nullptr) return;
+    fabric::Connection* const connection = link_->connection();
+    for (;;) {
+      StatusOr<size_t> readable = connection->Readable();
+      if (!readable.ok()) {
+        return FinishRead(end_.ok() ? Unavailable(readable.status().message(), Peer()) : end_);
+      }
+      if (*readable > 0) return FinishRead(Fill(*readable));
+      if (!end_.ok()) return FinishRead(end_);
+      // The wake-up is asked for both, stream and messages, so both have been looked at.
+      const Status progress = link_->Progress();
+      if (!progress.ok()) {
+        end_ = Unavailable(progress.message(), Peer());
+        continue;
+      }
+      StatusOr<bool> armed = connection->ArmRead();
+      if (!armed.ok()) {
+        if (end_.ok()) end_ = Unavailable(armed.status().message(), Peer());
+        continue;
+      }
+      if (*armed) return;
+    }
+  }
+
+  absl::Status Fill(size_t size) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    while (size > 0) {
+      grpc_slice slice = memory_.MakeSlice(grpc_core::MemoryRequest(std::min(size, kReadBlock)));
+      StatusOr<size_t> got =
+          link_->connection()->Read(GRPC_SLICE_START_PTR(slice), GRPC_SLICE_LENGTH(slice));
+      if (!got.ok() || *got == 0) {
+        grpc_core::CSliceUnref(slice);
+        return Unavailable(got.ok() ? "the stream shrank" : got.status().message(), Peer());
+      }
+      GRPC_SLICE_SET_LENGTH(slice, *got);
+      grpc_slice_buffer_add_indexed(read_slices_, slice);
+      size -= std::min(size, *got);
+    }
+    return absl::OkStatus();
+  }
+
+  void TryWrite() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    while (write_done_ != nullptr) {
+      if (!end_.ok()) return FinishWrite(end_);
+      std::array<iovec, kMaxParts> parts;
+      int count = 0;
+      size_t offset = write_offset_;
+      for (size_t i = write_index_; i < write_slices_->count && count < kMaxParts; ++i) {
+        grpc_slice& slice = write_slices_->slices[i];
+        if (GRPC_SLICE_LENGTH(slice) > offset) {
+          parts[count++] = {GRPC_SLICE_START_PTR(slice) + offset,
+                            GRPC_SLICE_LENGTH(slice) - offset};
+        }
+        offset = 0;
+      }
+      if (count == 0) return FinishWrite(absl::OkStatus());
+      StatusOr<size_t> wrote = link_->Write(parts.data(), count);
+      if (!wrote.ok()) return FinishWrite(Unavailable(wrote.status().message(), Peer()));
+      Advance(*wrote);
+      if (*wrote > 0) continue;
+      StatusOr<bool> armed = link_->ArmWrite();
+      if (!armed.ok()) return FinishWrite(Unavailable(armed.status().message(), Peer()));
+      if (*armed) return;
+    }
+  }
+
+  void Advance(size_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    while (write_index_ < write_slices_->count) {
+      const size_t rest = GRPC_SLICE_LENGTH(write_slices_->slices[write_index_]) - write_offset_;
+      if (bytes < rest) break;
+      bytes -= rest;
+      ++write_index_;
+      write_offset_ = 0;
+    }
+    write_offset_ += bytes;
+  }
+
+  void FinishRead(absl::Status status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    Run(&read_done_, std::move(status));
+  }
+  void FinishWrite(absl::Status status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    Run(&write_done_, std::move(status));
+  }
+  static void Run(grpc_closure** done, absl::Status status) {
+    if (*done == nullptr) return;
+    grpc_core::ExecCtx::Run(DEBUG_LOCATION, std::exchange(*done, nullptr), std::move(status));
+  }
+
+  absl::string_view Peer() const { return grpc_endpoint_get_peer(tcp_); }
+
+  const std::shared_ptr<protocol::Link> link_;
+  grpc_endpoint* const tcp_;
+  grpc_fd* const wake_;
+  grpc_core::MemoryOwner memory_;
+  grpc_slice_buffer tcp_bytes_;
+  grpc_closure on_wake_;
+  grpc_closure on_tcp_;
+  grpc_core::Mutex mu_;
+  bool shutdown_ ABSL_GUARDED_BY(mu_) = false;
+  // Why the connection is over; OK while it is not.
+  absl::Status end_ ABSL_GUARDED_BY(mu_);
+  grpc_slice_buffer* read_slices_ ABSL_GUARDED_BY(mu_) = nullptr;
+  grpc_closure* read_done_ ABSL_GUARDED_BY(mu_) = nullptr;
+  grpc_slice_buffer* write_slices_ ABSL_GUARDED_BY(mu_) = nullptr;
+  size_t write_index_ ABSL_GUARDED_BY(mu_) = 0;
+  size_t write_offset_ ABSL_GUARDED_BY(mu_) = 0;
+  grpc_closure* write_done_ ABSL_GUARDED_BY(mu_) = nullptr;
+};
+
+// TCP as it is, known to Peers, so that what is offered to the peer goes when the peer goes.
+class TcpEndpoint : public grpc_endpoint {
+ public:
+  TcpEndpoint(std::shared_ptr<protocol::Link> link, grpc_endpoint* tcp)
+      : link_(std::move(link)), tcp_(tcp) {
+    static const grpc_endpoint_vtable kVtable = {
+        [](grpc_endpoint* ep, grpc_slice_buffer* slices, grpc_closure* cb, bool urgent, int min) {
+          grpc_endpoint_read(Self(ep)->tcp_, slices, cb, urgent, min);
+        },
+        [](grpc_endpoint* ep, grpc_slice_buffer* slices, grpc_closure* cb, void* arg, int max) {
+          grpc_endpoint_write(Self(ep)->tcp_, slices, cb, arg, max);
+        },
+        [](grpc_endpoint* ep, grpc_pollset* pollset) {
+          grpc_endpoint_add_to_pollset(Self(ep)->tcp_, pollset);
+        },
+        [](grpc_endpoint* ep, grpc_pollset_set* set) {
+          grpc_endpoint_add_to_pollset_set(Self(ep)->tcp_, set);
+        },
+        [](grpc_endpoint* ep, grpc_pollset_set* set) {
+          grpc_endpoint_delete_from_pollset_set(Self(ep)->tcp_, set);
+        },
+        [](grpc_endpoint* ep, grpc_error_handle why) {
+          protocol::Peers::Get().Down(Self(ep)->link_);
+          grpc_endpoint_shutdown(Self(ep)->tcp_, why);
+        },
+        [](grpc_endpoint* ep) {
+          std::unique_ptr<TcpEndpoint> self(Self(ep));
+          protocol::Peers::Get().Down(self->link_);
+          grpc_endpoint_destroy(self->tcp_);
+        },
+        [](grpc_endpoint* ep) { return grpc_endpoint_get_peer(Self(ep)->tcp_); },
+        [](grpc_endpoint* ep) { return grpc_endpoint_get_local_address(Self(ep)->tcp_); },
+        [](grpc_endpoint* ep) { return grpc_endpoint_get_fd(Self(ep)->tcp_); },
+        [](grpc_endpoint* ep) { return grpc_endpoint_can_track_err(Self(ep)->tcp_); },
+    };
+    vtable = &kVtable;
+  }
+
+ private:
+  static TcpEndpoint* Self(grpc_endpoint* endpoint) { return static_cast<TcpEndpoint*>(endpoint); }
+
+  const std::shared_ptr<protocol::Link> link_;
+  grpc_endpoint* const tcp_;
+};
+
+}  // namespace
+
+grpc_endpoint* CreateEndpoint(std::shared_ptr<protocol::Link> link, grpc_endpoint* tcp,
+                              grpc_pollset_set* interested_parties,
+                              const grpc_core::ChannelArgs& args) {
+  if (link->connection() == nullptr) {
+    protocol::Peers::Get().Up(link);
+    return std::make_unique<TcpEndpoint>(std::move(link), tcp).release();
+  }
+  // A copy: gRPC closes it when its last poller has let go of it, which may be after the link.
+  const int wake = fcntl(link->connection()->wake_fd(), F_DUPFD_CLOEXEC, 0);
+  if (wake < 0) return nullptr;
+  protocol::Peers::Get().Up(link);
+  return grpc_core::MakeRefCounted<FabricEndpoint>(std::move(link), tcp, wake, interested_parties,
+                                                   args)
+      .release();
+}
+
+}  // namespace ar_grpc

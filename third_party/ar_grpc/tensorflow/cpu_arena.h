@@ -1,0 +1,91 @@
+// Copyright 2026 The AR-gRPC TensorFlow authors. Licensed under the Apache License, Version 2.0.
+#ifndef THIRD_PARTY_AR_GRPC_TENSORFLOW_CPU_ARENA_H_
+#define THIRD_PARTY_AR_GRPC_TENSORFLOW_CPU_ARENA_H_
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "third_party/ar_grpc/fabric/fabric.h"
+#include "third_party/ar_grpc/fabric/status.h"
+#include "third_party/ar_grpc/protocol/extent_allocator.h"
+
+namespace ar_grpc {
+
+// Shared memory that CPU tensors are allocated from, so that a peer on this machine copies a tensor
+// once, from where an operation wrote it to where the next one reads it.
+//
+// When this library is loaded it puts an allocator in front of the one that TensorFlow would use.
+// Until Activate that passes every call on. Then tensors of kSmallest bytes and more come from the
+// arena; smaller ones, and all when it is full, from TensorFlow's own allocator as before.
+//
+// In a forked child the arena's memory becomes the child's own, nothing more is allocated there and
+// nothing is given back: the file belongs to the parent. A page that the child has not written
+// shows what the parent writes to it later, or frees.
+//
+// AR_GRPC_ARENA=0 turns all of this off; AR_GRPC_ARENA_SIZE says how large the region is.
+class CpuArena {
+ public:
+  // A smaller tensor travels in the message itself: to say where it lies would take as long.
+  static constexpr size_t kSmallest = 16 * 1024;
+
+  struct Counters {
+    uint64_t size = 0;       // of the region; nearly all of it takes no memory
+    uint64_t in_use = 0;     // bytes in tensors
+    uint64_t warm_free = 0;  // bytes that are free and still hold memory, for the next tensors
+    uint64_t peak_in_use = 0;
+    uint64_t allocations = 0;
+  };
+
+  // nullptr until it is activated, where it could not be, and in a forked child.
+  static CpuArena* Get();
+
+  // Makes a region of `context` the arena and offers it to the peers of later connections. Tensors
+  // that exist stay where they are. Thread-safe. The first call decides; later ones give its
+  // outcome. When it fails, one line of the log says why, and tensors travel through the stream.
+  static Status Activate(fabric::Context* context);
+
+  // The offset of [data, data + size) in the region; nullopt when that is not, or not wholly,
+  // memory that a peer can read there.
+  std::optional<uint64_t> Offset(const void* data, size_t size) const;
+
+  Counters counters() const;
+
+ private:
+  friend class ArenaAllocator;
+
+  CpuArena(std::shared_ptr<fabric::Region> region, uint64_t most_in_use);
+
+  // nullptr where TensorFlow's own allocator shall serve.
+  void* Allocate(size_t alignment, size_t bytes);
+  bool Contains(const void* data) const {
+    return reinterpret_cast<uintptr_t>(data) - reinterpret_cast<uintptr_t>(data_) < size_;
+  }
+  // Requires that Contains(data).
+  uint64_t OffsetOf(const void* data) const {
+    return static_cast<uint64_t>(static_cast<const uint8_t*>(data) - data_);
+  }
+  void Free(void* data);
+  uint64_t SizeOf(const void* data) const;
+
+  void StartTrimming();
+  void TrimAfter(std::chrono::milliseconds delay);
+  void Trim();
+  void FollowForks();
+
+  const std::shared_ptr<fabric::Region> region_;
+  uint8_t* const data_;
+  const size_t size_;
+  protocol::ExtentAllocator extents_;
+  // A timer is set, or Trim runs.
+  std::atomic<bool> trims_{false};
+  // In a child of the process that activated it.
+  std::atomic<bool> forked_{false};
+};
+
+}  // namespace ar_grpc
+
+#endif  // THIRD_PARTY_AR_GRPC_TENSORFLOW_CPU_ARENA_H_

@@ -1,0 +1,451 @@
+// Copyright 2026 The AR-gRPC TensorFlow authors. Licensed under the Apache License, Version 2.0.
+
+#include "third_party/ar_grpc/tensorflow/tensor_transfer.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "grpcpp/support/slice.h"
+#include "tensorflow/core/common_runtime/dma_helper.h"
+#include "tensorflow/core/distributed_runtime/rpc/grpc_tensor_coding.h"
+#include "tensorflow/core/framework/allocator.h"
+#include "tensorflow/core/framework/device_base.h"
+#include "tensorflow/core/framework/types.h"
+#include "tensorflow/core/platform/cpu_info.h"
+#include "tensorflow/core/platform/env.h"
+#include "tensorflow/core/platform/errors.h"
+#include "third_party/ar_grpc/protocol/chunks.h"
+#include "third_party/ar_grpc/protocol/cost_model.h"
+#include "third_party/ar_grpc/protocol/measure.h"
+#include "third_party/ar_grpc/protocol/peers.h"
+#include "third_party/ar_grpc/protocol/wire.h"
+#include "third_party/ar_grpc/tensorflow/cpu_arena.h"
+#include "third_party/ar_grpc/tensorflow/unique_id.h"
+
+namespace ar_grpc {
+namespace {
+
+using protocol::NodeId;
+using protocol::Peers;
+using protocol::Protocol;
+using tensorflow::Tensor;
+
+// The types of the options; a change of their contents gets a new name.
+constexpr char kAskType[] = "ar-grpc/ask.1";
+constexpr char kOfferType[] = "ar-grpc/offer.1";
+constexpr char kChunkType[] = "ar-grpc/chunk.1";
+
+// Parts of a large tensor that are copied at once, by as many cores.
+constexpr uint64_t kCopyPart = uint64_t{4} << 20;
+constexpr int kMaxCopiers = 4;
+
+struct Ask {
+  NodeId receiver{};
+  uint64_t ticket = 0;
+};
+
+struct OfferOf {
+  NodeId sender{};
+  uint64_t ticket = 0;
+  uint64_t size = 0;
+  // Whether it lies at `offset` of the sender's region; else it is fetched in chunks.
+  bool readable = false;
+  uint64_t offset = 0;
+};
+
+struct ChunkOf {
+  NodeId receiver{};
+  uint64_t ticket = 0;
+  uint64_t offset = 0;
+  // 0: the tensor is released.
+  uint64_t length = 0;
+};
+
+void Pack(const char* type, protocol::Writer* writer, google::protobuf::Any* into) {
+  into->set_type_url(type);
+  into->set_value(writer->Take());
+}
+
+void PackAsk(const Ask& ask, google::protobuf::Any* into) {
+  protocol::Writer writer;
+  writer.Put(ask.receiver);
+  writer.Put(ask.ticket);
+  Pack(kAskType, &writer, into);
+}
+
+std::optional<Ask> UnpackAsk(const google::protobuf::Any& options) {
+  Ask ask;
+  if (options.type_url() != kAskType) return std::nullopt;
+  protocol::Reader reader(options.value());
+  if (!reader.Get(&ask.receiver) || !reader.Get(&ask.ticket) || !reader.AtEnd()) {
+    return std::nullopt;
+  }
+  return ask;
+}
+
+void PackOffer(const OfferOf& offer, google::protobuf::Any* into) {
+  protocol::Writer writer;
+  writer.Put(offer.sender);
+  writer.Put(offer.ticket);
+  writer.Put(offer.size);
+  writer.Put(static_cast<uint8_t>(offer.readable));
+  writer.Put(offer.offset);
+  Pack(kOfferType, &writer, into);
+}
+
+std::optional<OfferOf> UnpackOffer(const std::string& bytes) {
+  OfferOf offer;
+  uint8_t readable = 0;
+  protocol::Reader reader(bytes);
+  if (!reader.Get(&offer.sender) || !reader.Get(&offer.ticket) || !reader.Get(&offer.size) ||
+      !reader.Get(&readable) || readable > 1 || !reader.Get(&offer.offset) || !reader.AtEnd()) {
+    return std::nullopt;
+  }
+  offer.readable = readable == 1;
+  return offer;
+}
+
+void PackChunk(const ChunkOf& chunk, google::protobuf::Any* into) {
+  protocol::Writer writer;
+  writer.Put(chunk.receiver);
+  writer.Put(chunk.ticket);
+  writer.Put(chunk.offset);
+  writer.Put(chunk.length);
+  Pack(kChunkType, &writer, into);
+}
+
+// The tables for a tensor outside (0) and inside (1) of the offered region, for a peer that can
+// only stream (0) and one that can read (1).
+const std::vector<protocol::Row>& Table(bool one_sided, bool in_region) {
+  static const auto* const tables = [] {
+    auto* const made = new std::array<std::array<std::vector<protocol::Row>, 2>, 2>;
+    for (const bool can_read : {false, true}) {
+      protocol::Figures figures = protocol::MeasuredSharedMemory();
+      figures.one_sided = can_read;
+      for (const bool inside : {false, true}) {
+        (*made)[can_read][inside] = protocol::Envelope(figures, inside);
+      }
+    }
+    return made;
+  }();
+  return (*tables)[one_sided][in_region];
+}
+
+tensorflow::Status TooLarge(const Tensor& tensor) {
+  return tensorflow::errors::InvalidArgument(
+      "a tensor of ", tensor.TotalBytes(), " bytes, shape ", tensor.shape().DebugString(),
+      ", does not fit into one message of 2 GiB, and the peer cannot fetch it in parts: run the "
+      "peer with grpc+ar, too, or split the tensor");
+}
+
+// Offers `tensor` if that is how it travels best. nullopt: it is to be sent in the message.
+std::optional<OfferOf> TryOffer(const Ask& ask, const Tensor& tensor) {
+  const uint64_t size = tensor.TotalBytes();
+  const CpuArena* const arena = CpuArena::Get();
+  const bool can_read = arena != nullptr && Peers::Get().IsRead(ask.receiver);
+  std::optional<uint64_t> offset;
+  if (can_read) offset = arena->Offset(tensor.tensor_data().data(), size);
+  const Protocol chosen = protocol::Choose(Table(can_read, offset.has_value()), size);
+  if (chosen == Protocol::kEager) return std::nullopt;
+
+  Tensor offered = tensor;
+  if (chosen == Protocol::kStagedRendezvous) {
+    Tensor staged(tensorflow::cpu_allocator(), tensor.dtype(), tensor.shape());
+    if (staged.IsInitialized()) {
+      const tensorflow::StringPiece from = tensor.tensor_data();
+      std::memcpy(const_cast<char*>(staged.tensor_data().data()), from.data(), from.size());
+      offset = arena->Offset(staged.tensor_data().data(), size);
+    }
+    if (offset.has_value()) {
+      offered = staged;
+      Peers::Get().CountStaged(size);
+    } else if (size <= protocol::kEagerLimit) {
+      // The arena is full.
+      return std::nullopt;
+    }
+  }
+  OfferOf offer;
+  offer.sender = Peers::Get().self();
+  offer.ticket = ask.ticket;
+  offer.size = size;
+  offer.readable = offset.has_value();
+  offer.offset = offset.value_or(0);
+  protocol::Offered held;
+  held.data = reinterpret_cast<const uint8_t*>(offered.tensor_data().data());
+  held.size = size;
+  held.keep = std::make_shared<Tensor>(std::move(offered));
+  if (!Peers::Get().Offer(ask.receiver, ask.ticket, std::move(held))) return std::nullopt;
+  return offer;
+}
+
+// Nodes that answered with an offer, by task, so that a call that failed is taken back there only.
+class KnownSenders {
+ public:
+  static KnownSenders& Get() {
+    static KnownSenders* const senders = new KnownSenders;
+    return *senders;
+  }
+  void Remember(const std::string& target, const NodeId& node) {
+    std::lock_guard<std::mutex> lock(mu_);
+    nodes_[target] = node;
+  }
+  std::optional<NodeId> Find(const std::string& target) {
+    std::lock_guard<std::mutex> lock(mu_);
+    const auto found = nodes_.find(target);
+    if (found == nodes_.end()) return std::nullopt;
+    return found->second;
+  }
+
+ private:
+  std::mutex mu_;
+  std::map<std::string, NodeId> nodes_;
+};
+
+Status FromTensorFlow(const tensorflow::Status& status) {
+  if (status.ok()) return OkStatus();
+  return Status(static_cast<StatusCode>(status.code()), std::string(status.message()));
+}
+
+}  // namespace
+
+// --- the sender's side ---
+
+tensorflow::Status EncodeTensor(const tensorflow::RecvTensorRequest& request, bool is_dead,
+                                const Tensor& tensor, bool require_ack,
+                                ::grpc::ByteBuffer* response) {
+  const bool plain = is_dead || !tensorflow::DataTypeCanUseMemcpy(tensor.dtype());
+  const std::optional<Ask> ask = UnpackAsk(request.transport_options());
+  if (ask.has_value() && !plain) {
+    if (const std::optional<OfferOf> offer = TryOffer(*ask, tensor)) {
+      tensorflow::RecvTensorResponse message;
+      message.mutable_tensor()->set_dtype(tensor.dtype());
+      tensor.shape().AsProto(message.mutable_tensor()->mutable_tensor_shape());
+      message.set_require_ack(require_ack);
+      message.set_send_start_micros(tensorflow::Env::Default()->NowMicros());
+      PackOffer(*offer, message.mutable_transport_options());
+      tensorflow::grpc::EncodeRecvTensorResponseToByteBuffer(message, response);
+      return tensorflow::OkStatus();
+    }
+  }
+  if (static_cast<uint64_t>(tensor.TotalBytes()) > protocol::kEagerLimit) return TooLarge(tensor);
+  tensorflow::grpc::EncodeTensorToByteBuffer(is_dead, tensor, require_ack, response);
+  return tensorflow::OkStatus();
+}
+
+bool ServeChunk(const tensorflow::RecvTensorRequest& request, ::grpc::ByteBuffer* response,
+                tensorflow::Status* status) {
+  if (request.transport_options().type_url() != kChunkType) return false;
+  ChunkOf chunk;
+  protocol::Reader reader(request.transport_options().value());
+  if (!reader.Get(&chunk.receiver) || !reader.Get(&chunk.ticket) || !reader.Get(&chunk.offset) ||
+      !reader.Get(&chunk.length) || !reader.AtEnd()) {
+    *status = tensorflow::errors::InvalidArgument("malformed request for a chunk of a tensor");
+    return true;
+  }
+  *status = tensorflow::OkStatus();
+  if (chunk.length == 0) {
+    Peers::Get().Release(chunk.receiver, chunk.ticket);
+    return true;
+  }
+  const std::optional<protocol::Offered> offered = Peers::Get().Find(chunk.receiver, chunk.ticket);
+  if (!offered.has_value()) {
+    *status = tensorflow::errors::Unavailable("the tensor is not offered any more");
+    return true;
+  }
+  if (chunk.offset > offered->size || chunk.length > offered->size - chunk.offset ||
+      chunk.length > protocol::kChunkBytes) {
+    *status = tensorflow::errors::InvalidArgument("a chunk of ", chunk.length, " bytes at ",
+                                                  chunk.offset, " of a tensor of ", offered->size);
+    return true;
+  }
+  auto keep = std::make_unique<std::shared_ptr<const void>>(offered->keep);
+  ::grpc::Slice slice(
+      const_cast<uint8_t*>(offered->data + chunk.offset), chunk.length,
+      [](void* kept) {
+        std::unique_ptr<std::shared_ptr<const void>>(
+            static_cast<std::shared_ptr<const void>*>(kept));
+      },
+      keep.release());
+  ::grpc::ByteBuffer bytes(&slice, 1);
+  response->Swap(&bytes);
+  return true;
+}
+
+bool OfferBuffer(const tensorflow::RecvBufRequest& request, const Tensor& tensor,
+                 tensorflow::RecvBufResponse* response, tensorflow::Status* status) {
+  *status = tensorflow::OkStatus();
+  const std::optional<Ask> ask = UnpackAsk(request.transport_options());
+  if (ask.has_value()) {
+    if (const std::optional<OfferOf> offer = TryOffer(*ask, tensor)) {
+      PackOffer(*offer, response->mutable_transport_options());
+      return true;
+    }
+  }
+  if (static_cast<uint64_t>(tensor.TotalBytes()) > protocol::kEagerLimit) {
+    *status = TooLarge(tensor);
+  }
+  return false;
+}
+
+// --- the receiver's side ---
+
+bool ParseChunk(::grpc::ByteBuffer* source, Caller::Chunk* chunk) {
+  if (source->Length() != chunk->size) return false;
+  std::vector<::grpc::Slice> slices;
+  if (chunk->size > 0 && !source->Dump(&slices).ok()) return false;
+  uint8_t* into = chunk->into;
+  for (const ::grpc::Slice& slice : slices) {
+    std::memcpy(into, slice.begin(), slice.size());
+    into += slice.size();
+  }
+  return true;
+}
+
+Receipt::Receipt(const Caller& caller)
+    : caller_(caller), ticket_(static_cast<uint64_t>(UniqueId())) {}
+
+std::shared_ptr<Receipt> Receipt::ForTensor(tensorflow::DeviceBase* device, const Caller& caller) {
+  // Towards an accelerator the bytes go through TensorFlow's own copy.
+  if (!Peers::Get().Any() || device == nullptr ||
+      device->tensorflow_accelerator_device_info() != nullptr) {
+    return nullptr;
+  }
+  return std::shared_ptr<Receipt>(new Receipt(caller));
+}
+
+std::shared_ptr<Receipt> Receipt::ForBuffer(const Caller& caller) {
+  if (!Peers::Get().Any()) return nullptr;
+  return std::shared_ptr<Receipt>(new Receipt(caller));
+}
+
+void Receipt::Ask(tensorflow::RecvTensorRequest* request) const {
+  PackAsk({Peers::Get().self(), ticket_}, request->mutable_transport_options());
+}
+
+void Receipt::Ask(tensorflow::RecvBufRequest* request) const {
+  PackAsk({Peers::Get().self(), ticket_}, request->mutable_transport_options());
+}
+
+void Receipt::Finish(const tensorflow::Status& status, tensorflow::TensorResponse* response,
+                     tensorflow::StatusCallback done) const {
+  if (!status.ok()) {
+    GiveUp();
+    return done(status);
+  }
+  const google::protobuf::Any& options = response->metadata().transport_options();
+  if (options.type_url() != kOfferType) return done(status);
+  // The parser made the tensor by the response's type and shape, without contents.
+  const tensorflow::StringPiece into = response->tensor().tensor_data();
+  Fetch(options.value(), reinterpret_cast<uint8_t*>(const_cast<char*>(into.data())), into.size(),
+        std::move(done));
+}
+
+void Receipt::Finish(const tensorflow::Status& status, const tensorflow::RecvBufRequest& request,
+                     tensorflow::RecvBufResponse* response, tensorflow::StatusCallback done) const {
+  if (!status.ok()) {
+    GiveUp();
+    return done(status);
+  }
+  if (response->transport_options().type_url() != kOfferType) return done(status);
+  const std::string offer = response->transport_options().value();
+  // Without options the caller takes the bytes to be where buf_ptr says.
+  response->clear_transport_options();
+  Fetch(offer, reinterpret_cast<uint8_t*>(request.buf_ptr()),
+        static_cast<uint64_t>(request.num_bytes()), std::move(done));
+}
+
+void Receipt::Fetch(const std::string& bytes, uint8_t* into, uint64_t size,
+                    tensorflow::StatusCallback done) const {
+  const std::optional<OfferOf> offer = UnpackOffer(bytes);
+  if (!offer.has_value() || offer->ticket != ticket_ || offer->size != size) {
+    GiveUp();
+    return done(tensorflow::errors::Internal(
+        caller_.target, " offered ", offer.has_value() ? absl::StrCat(offer->size, " bytes") : "?",
+        " where ", size, " were asked for"));
+  }
+  KnownSenders::Get().Remember(caller_.target, offer->sender);
+  if (!offer->readable) {
+    auto ended = [self = *this, done = std::move(done), size](const Status& status) {
+      self.ReleaseByCall();
+      if (!status.ok()) return done(self.Annotated(status));
+      Peers::Get().CountChunk(size);
+      done(tensorflow::OkStatus());
+    };
+    auto start = [self = *this, into](uint64_t offset, uint64_t length,
+                                      std::function<void(Status)> chunk_done) {
+      tensorflow::RecvTensorRequest request;
+      PackChunk({Peers::Get().self(), self.ticket_, offset, length},
+                request.mutable_transport_options());
+      auto chunk = std::make_shared<Caller::Chunk>(Caller::Chunk{into + offset, length});
+      self.caller_.call(request, chunk.get(),
+                        [chunk, chunk_done](const tensorflow::Status& status) {
+                          chunk_done(FromTensorFlow(status));
+                        });
+    };
+    return protocol::TransferChunks(size, protocol::kChunkBytes, protocol::kChunksInFlight,
+                                    std::move(start), std::move(ended));
+  }
+  const std::shared_ptr<protocol::Link> link = Peers::Get().Reading(offer->sender);
+  if (link == nullptr) {
+    return done(
+        Annotated({StatusCode::kUnavailable, "the connection ended before the tensor was read"}));
+  }
+  auto ended = [self = *this, link, done = std::move(done), size](const Status& status) {
+    // A link that is still open now was open during the copy, and so the tensor was held.
+    std::atomic_thread_fence(std::memory_order_acquire);
+    const bool closed = link->closed();
+    link->Release(self.ticket_);
+    if (closed) {
+      return done(self.Annotated(
+          {StatusCode::kUnavailable, "the connection ended while the tensor was read"}));
+    }
+    if (!status.ok()) return done(self.Annotated(status));
+    Peers::Get().CountRendezvous(size);
+    done(tensorflow::OkStatus());
+  };
+  const int copiers = std::min(kMaxCopiers, tensorflow::port::MaxParallelism());
+  tensorflow::thread::ThreadPool* const pool =
+      size > kCopyPart && copiers > 1 ? caller_.threadpool : nullptr;
+  auto start = [link, into, pool, from = offer->offset](uint64_t offset, uint64_t length,
+                                                        std::function<void(Status)> part_done) {
+    auto copy = [link, into, from, offset, length, part_done] {
+      link->connection()->Get(from + offset, into + offset, length, part_done);
+    };
+    if (pool == nullptr) return copy();
+    pool->Schedule(std::move(copy));
+  };
+  protocol::TransferChunks(size, pool == nullptr ? std::max<uint64_t>(size, 1) : kCopyPart, copiers,
+                           std::move(start), std::move(ended));
+}
+
+void Receipt::GiveUp() const {
+  const std::optional<NodeId> sender = KnownSenders::Get().Find(caller_.target);
+  if (!sender.has_value()) return;
+  if (const auto link = Peers::Get().Reading(*sender)) return link->Release(ticket_);
+  ReleaseByCall();
+}
+
+void Receipt::ReleaseByCall() const {
+  tensorflow::RecvTensorRequest release;
+  PackChunk({Peers::Get().self(), ticket_, 0, 0}, release.mutable_transport_options());
+  auto nothing = std::make_shared<Caller::Chunk>(Caller::Chunk{nullptr, 0});
+  caller_.call(release, nothing.get(), [nothing](const tensorflow::Status&) {});
+}
+
+tensorflow::Status Receipt::Annotated(const Status& status) const {
+  // ClusterCoordinator tells whose failure it was by this text, as gRPC's errors have it.
+  return tensorflow::Status(
+      static_cast<absl::StatusCode>(status.code()),
+      absl::StrCat(status.message(), "\nAdditional GRPC error information from remote target ",
+                   caller_.target, " while calling RecvTensor"));
+}
+
+}  // namespace ar_grpc
