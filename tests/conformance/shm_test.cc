@@ -22,6 +22,8 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <chrono>
 #include <cstring>
 #include <fstream>
 #include <optional>
@@ -136,6 +138,21 @@ void AnHonestForgerIsAccepted() {
   Outcome outcome = Forge(forger, forger.request(), forger.fds());
   CheckOk(outcome.answer.status());
   Check(outcome.accepted.ok() && outcome.answer->status.ok() && outcome.fds.empty(), "accepted");
+}
+
+// The connector may tell the acceptor, on another way, that it is connected: it must know by then.
+void TheAcceptorIsToldFirst() {
+  const std::unique_ptr<Listener> listener = Value(shm::Get().Listen());
+  Forger forger;
+  std::atomic<bool> told{false};
+  listener->Expect(forger.token, [&told](MaybeConnection) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    told = true;
+  });
+  const UniqueFd socket = ConnectTo(*listener);
+  CheckOk(shm::SendPacket(socket.get(), Encode(forger.request()), forger.fds()));
+  Await(socket.get());
+  Check(told, "the answer came before the acceptor's callback had run");
 }
 
 void LyingCountersAreCaught() {
@@ -900,6 +917,7 @@ int main(int argc, char** argv) {
          });
   RunAll("shm", {
                     {"an honest forger is accepted", AnHonestForgerIsAccepted},
+                    {"the acceptor is told first", TheAcceptorIsToldFirst},
                     {"lying counters are caught", LyingCountersAreCaught},
                     {"wrong memory is refused", WrongMemoryIsRefused},
                     {"a wrong region is refused", WrongRegionIsRefused},

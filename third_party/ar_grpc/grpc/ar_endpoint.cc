@@ -21,6 +21,7 @@
 #include "src/core/lib/resource_quota/memory_quota.h"
 #include "src/core/lib/resource_quota/resource_quota.h"
 #include "src/core/lib/slice/slice.h"
+#include "third_party/ar_grpc/grpc/spin.h"
 
 namespace ar_grpc {
 namespace {
@@ -80,6 +81,7 @@ class FabricEndpoint
         [](grpc_endpoint*) { return false; },
     };
     vtable = &kVtable;
+    SpinFor(wake_fd);
     grpc_slice_buffer_init(&tcp_bytes_);
     if (interested_parties != nullptr) grpc_pollset_set_add_fd(interested_parties, wake_);
     GRPC_CLOSURE_INIT(
@@ -101,6 +103,7 @@ class FabricEndpoint
   }
 
   ~FabricEndpoint() {
+    SpinNoMoreFor(grpc_fd_wrapped_fd(wake_));
     grpc_fd_orphan(wake_, nullptr, nullptr, "ar_grpc endpoint");
     grpc_slice_buffer_destroy(&tcp_bytes_);
     grpc_endpoint_destroy(tcp_);
@@ -189,7 +192,10 @@ class FabricEndpoint
       if (!readable.ok()) {
         return FinishRead(end_.ok() ? Unavailable(readable.status().message(), Peer()) : end_);
       }
-      if (*readable > 0) return FinishRead(Fill(*readable));
+      if (*readable > 0) {
+        SpinFromNow();
+        return FinishRead(Fill(*readable));
+      }
       if (!end_.ok()) return FinishRead(end_);
       // The wake-up is asked for both, stream and messages, so both have been looked at.
       const Status progress = link_->Progress();
@@ -240,6 +246,7 @@ class FabricEndpoint
       StatusOr<size_t> wrote = link_->Write(parts.data(), count);
       if (!wrote.ok()) return FinishWrite(Unavailable(wrote.status().message(), Peer()));
       Advance(*wrote);
+      SpinFromNow();
       if (*wrote > 0) continue;
       StatusOr<bool> armed = link_->ArmWrite();
       if (!armed.ok()) return FinishWrite(Unavailable(armed.status().message(), Peer()));

@@ -36,6 +36,7 @@
 #include "third_party/ar_grpc/fabric/fabric.h"
 #include "third_party/ar_grpc/fabric/registry.h"
 #include "third_party/ar_grpc/grpc/ar_endpoint.h"
+#include "third_party/ar_grpc/grpc/spin.h"
 #include "third_party/ar_grpc/protocol/hello.h"
 #include "third_party/ar_grpc/protocol/log.h"
 #include "third_party/ar_grpc/protocol/peers.h"
@@ -610,6 +611,7 @@ class ArHandshakerFactory : public grpc_core::HandshakerFactory {
 }  // namespace
 
 void RegisterHandshakers(grpc_core::CoreConfiguration::Builder* builder) {
+  InstallSpin();
   builder->handshaker_registry()->RegisterHandshakerFactory(
       grpc_core::HANDSHAKER_CLIENT, std::make_unique<ArHandshakerFactory>(Role::kClient));
   builder->handshaker_registry()->RegisterHandshakerFactory(

@@ -3,7 +3,9 @@
 #include "third_party/ar_grpc/protocol/extent_allocator.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <iterator>
+#include <utility>
 
 namespace ar_grpc::protocol {
 namespace {
@@ -11,11 +13,8 @@ namespace {
 // Blocks up to this are kept for the next of their size: to look for the best place costs about as
 // much as an operation on few bytes does, and nothing beside one on many.
 constexpr uint64_t kLargestKept = 1 << 20;
-// All that is kept is coalesced when it is more than this, so that it cannot scatter the rest.
-constexpr uint64_t kMostKept = 32 << 20;
-
-// Sizes that nobody asked for lately may leave empty lists behind; beyond this many they go.
-constexpr size_t kMostEmptyLists = 1024;
+// Enough for the tensors of a training step that live at once; few enough to look through.
+constexpr size_t kMostKept = 64;
 
 uint64_t Down(uint64_t value, uint64_t multiple) { return value & ~(multiple - 1); }
 uint64_t Up(uint64_t value, uint64_t multiple) { return Down(value + multiple - 1, multiple); }
@@ -35,26 +34,51 @@ void ExtentAllocator::Extents::Insert(const Range& range) {
   page_bytes_ += Pages(range, page_size_).length;
 }
 
-void ExtentAllocator::Extents::Erase(ByOffset::iterator extent) {
+ExtentAllocator::Extents::ByOffset::iterator ExtentAllocator::Extents::Erase(
+    ByOffset::iterator extent) {
   page_bytes_ -= Pages({extent->first, extent->second}, page_size_).length;
   by_length_.erase({extent->second, extent->first});
-  by_offset_.erase(extent);
+  return by_offset_.erase(extent);
 }
 
-void ExtentAllocator::Extents::Add(Range range) {
-  auto next = by_offset_.lower_bound(range.offset);
-  if (next != by_offset_.begin()) {
-    const auto previous = std::prev(next);
-    if (previous->first + previous->second == range.offset) {
-      range = {previous->first, previous->second + range.length};
-      Erase(previous);
-    }
+void ExtentAllocator::Extents::Change(ByOffset::iterator extent, const Range& range) {
+  page_bytes_ -= Pages({extent->first, extent->second}, page_size_).length;
+  page_bytes_ += Pages(range, page_size_).length;
+  auto length = by_length_.extract({extent->second, extent->first});
+  length.value() = {range.length, range.offset};
+  by_length_.insert(std::move(length));
+  if (extent->first == range.offset) {
+    extent->second = range.length;
+    return;
   }
-  if (next != by_offset_.end() && next->first == range.end()) {
-    range.length += next->second;
-    Erase(next);
+  const auto next = std::next(extent);
+  auto offset = by_offset_.extract(extent);
+  offset.key() = range.offset;
+  offset.mapped() = range.length;
+  by_offset_.insert(next, std::move(offset));
+}
+
+ExtentAllocator::Range ExtentAllocator::Extents::Add(const Range& range) {
+  // The first that it overlaps or touches.
+  auto first = by_offset_.upper_bound(range.offset);
+  if (first != by_offset_.begin()) {
+    const auto previous = std::prev(first);
+    if (previous->first + previous->second >= range.offset) first = previous;
   }
-  Insert(range);
+  if (first == by_offset_.end() || first->first > range.end()) {
+    Insert(range);
+    return range;
+  }
+  uint64_t end = std::max(range.end(), first->first + first->second);
+  auto next = std::next(first);
+  while (next != by_offset_.end() && next->first <= end) {
+    end = std::max(end, next->first + next->second);
+    next = Erase(next);
+  }
+  const uint64_t begin = std::min(range.offset, first->first);
+  const Range whole{begin, end - begin};
+  Change(first, whole);
+  return whole;
 }
 
 void ExtentAllocator::Extents::Remove(const Range& range) {
@@ -63,10 +87,17 @@ void ExtentAllocator::Extents::Remove(const Range& range) {
   while (extent != by_offset_.end() && extent->first < range.end()) {
     const auto next = std::next(extent);
     const Range found{extent->first, extent->second};
-    if (found.end() > range.offset) {
+    const Range before{found.offset, range.offset > found.offset ? range.offset - found.offset : 0};
+    const Range after{range.end(), found.end() > range.end() ? found.end() - range.end() : 0};
+    if (found.end() <= range.offset) {
+      // It ends before.
+    } else if (before.length > 0) {
+      Change(extent, before);
+      if (after.length > 0) Insert(after);
+    } else if (after.length > 0) {
+      Change(extent, after);
+    } else {
       Erase(extent);
-      if (found.offset < range.offset) Insert({found.offset, range.offset - found.offset});
-      if (found.end() > range.end()) Insert({range.end(), found.end() - range.end()});
     }
     extent = next;
   }
@@ -81,11 +112,6 @@ std::optional<ExtentAllocator::Range> ExtentAllocator::Extents::BestFit(uint64_t
     if (start <= extent.end() && extent.end() - start >= length) return Range{start, length};
   }
   return std::nullopt;
-}
-
-ExtentAllocator::Range ExtentAllocator::Extents::Around(uint64_t offset) const {
-  const auto extent = std::prev(by_offset_.upper_bound(offset));
-  return {extent->first, extent->second};
 }
 
 std::vector<ExtentAllocator::Range> ExtentAllocator::Extents::LargestPages(uint64_t limit) const {
@@ -108,6 +134,7 @@ ExtentAllocator::ExtentAllocator(const Options& options)
       interval_start_(Clock::now()) {
   const uint64_t size = Down(options.size, options.page_size);
   if (size > 0) free_.Add({0, size});
+  kept_.reserve(kMostKept);
 }
 
 std::optional<uint64_t> ExtentAllocator::Allocate(uint64_t bytes, uint64_t alignment) {
@@ -120,9 +147,9 @@ std::optional<uint64_t> ExtentAllocator::Allocate(uint64_t bytes, uint64_t align
   }
   std::optional<uint64_t> offset = TakeKept(length, alignment);
   if (!offset) offset = TakeFree(warm_, length, alignment);
-  if (!offset && kept_bytes_ > 0) {
+  if (!offset && !kept_.empty()) {
     // Before cold memory: what is kept may fit together.
-    CoalesceKept();
+    CoalesceKept(kept_.size());
     offset = TakeFree(warm_, length, alignment);
   }
   if (!offset) offset = TakeFree(free_, length, alignment);
@@ -137,17 +164,17 @@ std::optional<uint64_t> ExtentAllocator::Allocate(uint64_t bytes, uint64_t align
 }
 
 std::optional<uint64_t> ExtentAllocator::TakeKept(uint64_t length, uint64_t alignment) {
-  const auto found = kept_.find(length);
-  if (found == kept_.end() || found->second.empty()) return std::nullopt;
-  // The one freed last: it is the likeliest to be in a cache.
-  Blocks::value_type* const block = found->second.back();
-  const uint64_t offset = block->first;
-  if (Down(offset, alignment) != offset) return std::nullopt;
-  found->second.pop_back();
-  kept_bytes_ -= length;
-  kept_page_bytes_ -= Pages({offset, length}, options_.page_size).length;
-  block->second.kept = false;
-  return offset;
+  // From the one freed last: it is the likeliest to be in a cache.
+  for (auto it = kept_.rbegin(); it != kept_.rend(); ++it) {
+    if (it->length != length) continue;
+    const uint64_t offset = it->block->first;
+    if (Down(offset, alignment) != offset) continue;
+    it->block->second.kept = false;
+    kept_page_bytes_ -= Pages({offset, length}, options_.page_size).length;
+    kept_.erase(std::next(it).base());
+    return offset;
+  }
+  return std::nullopt;
 }
 
 std::optional<uint64_t> ExtentAllocator::TakeFree(const Extents& from, uint64_t length,
@@ -171,36 +198,30 @@ bool ExtentAllocator::Free(uint64_t offset) {
     AddWarm({offset, length});
     return true;
   }
+  if (kept_.size() == kMostKept) CoalesceKept(kMostKept / 2);
   found->second.kept = true;
-  kept_[length].push_back(&*found);
-  kept_bytes_ += length;
+  kept_.push_back({length, &*found});
   kept_page_bytes_ += Pages({offset, length}, options_.page_size).length;
-  if (kept_bytes_ > kMostKept) CoalesceKept();
   return true;
 }
 
 void ExtentAllocator::AddWarm(const Range& range) {
-  free_.Add(range);
+  const Range run = free_.Add(range);
   // The pages at its edges hold memory, too, and so do the parts of them that are free.
-  const Range run = free_.Around(range.offset);
   const uint64_t begin = std::max(run.offset, Down(range.offset, options_.page_size));
   const uint64_t end = std::min(run.end(), Up(range.end(), options_.page_size));
-  warm_.Remove({begin, end - begin});
   warm_.Add({begin, end - begin});
 }
 
-void ExtentAllocator::CoalesceKept() {
-  for (auto& [length, blocks] : kept_) {
-    for (const Blocks::value_type* block : blocks) {
-      const uint64_t offset = block->first;
-      blocks_.erase(offset);
-      AddWarm({offset, length});
-    }
-    blocks.clear();
+void ExtentAllocator::CoalesceKept(size_t count) {
+  const auto end = kept_.begin() + static_cast<std::ptrdiff_t>(count);
+  for (auto kept = kept_.begin(); kept != end; ++kept) {
+    const Range range{kept->block->first, kept->length};
+    kept_page_bytes_ -= Pages(range, options_.page_size).length;
+    blocks_.erase(range.offset);
+    AddWarm(range);
   }
-  if (kept_.size() > kMostEmptyLists) kept_.clear();
-  kept_page_bytes_ = 0;
-  kept_bytes_ = 0;
+  kept_.erase(kept_.begin(), end);
 }
 
 std::optional<uint64_t> ExtentAllocator::SizeOf(uint64_t offset) const {
@@ -213,7 +234,7 @@ std::optional<uint64_t> ExtentAllocator::SizeOf(uint64_t offset) const {
 std::vector<ExtentAllocator::Range> ExtentAllocator::Trim(Clock::time_point now, uint64_t limit) {
   std::lock_guard<std::mutex> lock(mu_);
   if (now - interval_start_ < options_.interval) return {};
-  CoalesceKept();
+  CoalesceKept(kept_.size());
   const std::vector<Range> ranges = warm_.LargestPages(std::min(idle_, limit));
   for (const Range& range : ranges) {
     warm_.Remove(range);

@@ -98,14 +98,12 @@ class ExtentAllocator {
   class Extents {
    public:
     explicit Extents(uint64_t page_size) : page_size_(page_size) {}
-    // `range` must not overlap what is in it.
-    void Add(Range range);
+    // What of `range` is in it already stays. Returns the extent that it is part of now.
+    Range Add(const Range& range);
     // Removes those parts of `range` that are in it.
     void Remove(const Range& range);
     // The smallest extent in which `length` bytes so aligned fit; nullopt if there is none.
     std::optional<Range> BestFit(uint64_t length, uint64_t alignment) const;
-    // The extent around `offset`, which must be in one.
-    Range Around(uint64_t offset) const;
     // Up to `limit` bytes of whole pages, the largest extents first, each from its end.
     std::vector<Range> LargestPages(uint64_t limit) const;
     // Bytes of the whole pages in the extents.
@@ -114,7 +112,10 @@ class ExtentAllocator {
    private:
     using ByOffset = std::map<uint64_t, uint64_t>;
     void Insert(const Range& range);
-    void Erase(ByOffset::iterator extent);
+    ByOffset::iterator Erase(ByOffset::iterator extent);
+    // Gives an extent other bounds, between its neighbours. Without the allocator of the process,
+    // which costs more than all the rest of an allocation.
+    void Change(ByOffset::iterator extent, const Range& range);
 
     const uint64_t page_size_;
     ByOffset by_offset_;                                 // offset, length
@@ -128,22 +129,25 @@ class ExtentAllocator {
     bool kept = false;
   };
   using Blocks = std::unordered_map<uint64_t, Block>;  // by offset
+  struct Kept {
+    uint64_t length = 0;
+    Blocks::value_type* block = nullptr;
+  };
 
   // All of these require mu_.
   std::optional<uint64_t> TakeKept(uint64_t length, uint64_t alignment);
   std::optional<uint64_t> TakeFree(const Extents& from, uint64_t length, uint64_t alignment);
   void AddWarm(const Range& range);
-  void CoalesceKept();
+  void CoalesceKept(size_t count);
   uint64_t WarmBytes() const { return warm_.page_bytes() + kept_page_bytes_; }
 
   const Options options_;
 
   mutable std::mutex mu_;
   Blocks blocks_;
-  // The blocks that are kept, by length. They are neither in free_ nor in warm_.
-  std::unordered_map<uint64_t, std::vector<Blocks::value_type*>> kept_;
+  // The blocks that are kept, the oldest first. They are neither in free_ nor in warm_.
+  std::vector<Kept> kept_;
   uint64_t kept_page_bytes_ = 0;
-  uint64_t kept_bytes_ = 0;
   // All else that is free, and those parts of it that are warm. Where a page is partly in use its
   // free parts may be in either; a page that is free as a whole is warm, or cold, as a whole.
   Extents free_;

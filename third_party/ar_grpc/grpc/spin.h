@@ -1,0 +1,24 @@
+// Copyright 2026 The AR-gRPC TensorFlow authors. Licensed under the Apache License, Version 2.0.
+#ifndef THIRD_PARTY_AR_GRPC_GRPC_SPIN_H_
+#define THIRD_PARTY_AR_GRPC_GRPC_SPIN_H_
+
+// Waiting for a peer without sleeping, for a little while. To wake a sleeping thread takes tens of
+// microseconds on a virtual machine, more than a small RPC's own work, and a step is a row of small
+// RPCs. So one of gRPC's poller threads looks again and again until a fabric has been silent for
+// AR_GRPC_SPIN_US microseconds (100 unless set; 0: never), then sleeps as always. It yields the
+// core each time, and an idle process does not spin at all.
+namespace ar_grpc {
+
+// Makes gRPC's `poll` engine spin; other engines go on as they are. Idempotent.
+void InstallSpin();
+
+// A fabric's descriptor, for which it is worth to spin.
+void SpinFor(int fd);
+void SpinNoMoreFor(int fd);
+
+// A fabric has just moved something.
+void SpinFromNow();
+
+}  // namespace ar_grpc
+
+#endif  // THIRD_PARTY_AR_GRPC_GRPC_SPIN_H_
