@@ -69,7 +69,7 @@ def test_it_finds_its_neighbours_and_nothing_else(library: Path) -> None:
 
 
 def test_nothing_leaks(library: Path) -> None:
-    assert symbols(library, defined=True) == {}
+    assert set(symbols(library, defined=True)) == {"ar_grpc_status"}
 
 
 def test_no_imported_symbol_mentions_grpc(library: Path) -> None:

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <string>
 #include <utility>
 
@@ -58,10 +59,7 @@ class FabricEndpoint
         [](grpc_endpoint* ep, grpc_slice_buffer* slices, grpc_closure* cb, void*, int) {
           Self(ep)->Write(slices, cb);
         },
-        [](grpc_endpoint* ep, grpc_pollset* pollset) {
-          grpc_endpoint_add_to_pollset(Self(ep)->tcp_, pollset);
-          grpc_pollset_add_fd(pollset, Self(ep)->wake_);
-        },
+        [](grpc_endpoint* ep, grpc_pollset* pollset) { Self(ep)->AddTo(pollset); },
         [](grpc_endpoint* ep, grpc_pollset_set* set) {
           grpc_endpoint_add_to_pollset_set(Self(ep)->tcp_, set);
           grpc_pollset_set_add_fd(set, Self(ep)->wake_);
@@ -112,6 +110,14 @@ class FabricEndpoint
  private:
   static FabricEndpoint* Self(grpc_endpoint* endpoint) {
     return static_cast<FabricEndpoint*>(endpoint);
+  }
+
+  void AddTo(grpc_pollset* pollset) {
+    // A server's completion queues are polled as long as it lives, so one of them is enough: with
+    // more, each event makes the queues' threads wake each other to take turns at the descriptor.
+    if (link_->role() == protocol::Role::kServer && polled_.exchange(true)) return;
+    grpc_endpoint_add_to_pollset(tcp_, pollset);
+    grpc_pollset_add_fd(pollset, wake_);
   }
 
   void Read(grpc_slice_buffer* slices, grpc_closure* done) {
@@ -285,6 +291,8 @@ class FabricEndpoint
   grpc_slice_buffer tcp_bytes_;
   grpc_closure on_wake_;
   grpc_closure on_tcp_;
+  // Whether a pollset has it; looked at for servers only.
+  std::atomic<bool> polled_{false};
   grpc_core::Mutex mu_;
   bool shutdown_ ABSL_GUARDED_BY(mu_) = false;
   // Why the connection is over; OK while it is not.

@@ -113,8 +113,7 @@ class ExtentAllocator {
     using ByOffset = std::map<uint64_t, uint64_t>;
     void Insert(const Range& range);
     ByOffset::iterator Erase(ByOffset::iterator extent);
-    // Gives an extent other bounds, between its neighbours. Without the allocator of the process,
-    // which costs more than all the rest of an allocation.
+    // Gives an extent other bounds, between its neighbours, without malloc and free.
     void Change(ByOffset::iterator extent, const Range& range);
 
     const uint64_t page_size_;
