@@ -8,6 +8,7 @@ from typing import Any, Callable
 import pytest
 
 from common.processes import Cluster
+from common.protocols import AR, select
 
 ClusterFactory = Callable[..., Cluster]
 
@@ -24,6 +25,53 @@ def _report(request: pytest.FixtureRequest, cluster: Cluster) -> None:
     request.node.user_clusters = [*getattr(request.node, "user_clusters", []), cluster]
 
 
+def _need_ar(request: pytest.FixtureRequest) -> None:
+    if AR not in select(request.config.getoption("--protocols")):
+        pytest.skip(f"--protocols leaves {AR} out")
+
+
+def _shared(
+    request: pytest.FixtureRequest,
+    clusters: dict[str, Cluster],
+    name: str,
+    make: Callable[[], Cluster],
+) -> Iterator[Cluster]:
+    for other in [each for each in clusters if each != name]:
+        clusters.pop(other).close()
+    if name not in clusters:
+        clusters[name] = make()
+    current = clusters[name]
+    current.mark()
+    _report(request, current)
+    yield current
+    dead = current.dead()
+    if dead or getattr(request.node, "user_failed", False):
+        clusters.pop(name).close()
+    assert not dead, f"servers died during the test: {', '.join(dead)}\n{current.report()}"
+
+
+def _factory(
+    request: pytest.FixtureRequest, protocol: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ClusterFactory]:
+    clusters: list[Cluster] = []
+
+    def make(
+        env: dict[str, str] | None = None,
+        *,
+        protocols: dict[str, str] | None = None,
+        envs: dict[str, dict[str, str]] | None = None,
+        **jobs: int,
+    ) -> Cluster:
+        folder = tmp_path_factory.mktemp("cluster")
+        clusters.append(Cluster(protocol, jobs, folder, env, protocols, envs))
+        _report(request, clusters[-1])
+        return clusters[-1]
+
+    yield make
+    for each in clusters:
+        each.close()
+
+
 @pytest.fixture
 def cluster(
     request: pytest.FixtureRequest,
@@ -32,19 +80,11 @@ def cluster(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Cluster]:
     """One ps and two workers, shared by all tests that leave them alive."""
-    for other in [name for name in shared_clusters if name != protocol]:
-        shared_clusters.pop(other).close()
-    if protocol not in shared_clusters:
-        folder = tmp_path_factory.mktemp("cluster")
-        shared_clusters[protocol] = Cluster(protocol, {"ps": 1, "worker": 2}, folder)
-    current = shared_clusters[protocol]
-    current.mark()
-    _report(request, current)
-    yield current
-    dead = current.dead()
-    if dead or getattr(request.node, "user_failed", False):
-        shared_clusters.pop(protocol).close()
-    assert not dead, f"servers died during the test: {', '.join(dead)}\n{current.report()}"
+
+    def make() -> Cluster:
+        return Cluster(protocol, {"ps": 1, "worker": 2}, tmp_path_factory.mktemp("cluster"))
+
+    yield from _shared(request, shared_clusters, protocol, make)
 
 
 @pytest.fixture
@@ -52,16 +92,33 @@ def new_cluster(
     request: pytest.FixtureRequest, protocol: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ClusterFactory]:
     """Makes clusters of one's own, for tests that kill servers: `new_cluster(ps=1, worker=1)`."""
-    clusters: list[Cluster] = []
+    yield from _factory(request, protocol, tmp_path_factory)
 
-    def make(env: dict[str, str] | None = None, **jobs: int) -> Cluster:
-        clusters.append(Cluster(protocol, jobs, tmp_path_factory.mktemp("cluster"), env))
-        _report(request, clusters[-1])
-        return clusters[-1]
 
-    yield make
-    for each in clusters:
-        each.close()
+@pytest.fixture
+def new_ar_cluster(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ClusterFactory]:
+    """The same for tests of `grpc+ar` alone."""
+    _need_ar(request)
+    yield from _factory(request, AR, tmp_path_factory)
+
+
+@pytest.fixture
+def pair(
+    request: pytest.FixtureRequest,
+    fabric: str,
+    shared_clusters: dict[str, Cluster],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Cluster]:
+    """A ps and a worker of `grpc+ar` that may use only `fabric`, shared by all tests of it."""
+    _need_ar(request)
+
+    def make() -> Cluster:
+        env = {"AR_GRPC_FABRICS": fabric}
+        return Cluster(AR, {"ps": 1, "worker": 1}, tmp_path_factory.mktemp("cluster"), env)
+
+    yield from _shared(request, shared_clusters, f"{AR} over {fabric}", make)
 
 
 @pytest.hookimpl(hookwrapper=True)

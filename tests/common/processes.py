@@ -91,11 +91,23 @@ class ServerProcess:
             self.kill()
             raise RuntimeError(f"server {self.name} did not start; its stderr:\n{self.tail()}")
 
+    def _say(self, word: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{word}\n".encode())
+        self._process.stdin.flush()
+
+    def status(self, seconds: float = 10.0) -> dict[str, Any]:
+        """What `tensorflow.python.ar_grpc.status()` says in the child."""
+        assert self._process.stdout is not None
+        self._say("status")
+        readable, _, _ = select.select([self._process.stdout], [], [], seconds)
+        assert readable, f"server {self.name} does not answer"
+        answer: dict[str, Any] = json.loads(self._process.stdout.readline())
+        return answer
+
     def leave(self, seconds: float) -> int:
         """Asks the child to return from main(); its exit status."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(b"leave\n")
-        self._process.stdin.flush()
+        self._say("leave")
         return self._process.wait(seconds)
 
     def signal(self, number: int) -> None:
@@ -118,7 +130,10 @@ class ServerProcess:
 
 
 class Cluster:
-    """Servers of one protocol, for example `Cluster("grpc", {"ps": 1, "worker": 2}, folder)`."""
+    """Servers of one protocol, for example `Cluster("grpc", {"ps": 1, "worker": 2}, folder)`.
+
+    `protocols` and `envs` say by task ("ps:0") what is different there.
+    """
 
     def __init__(
         self,
@@ -126,10 +141,14 @@ class Cluster:
         jobs: Mapping[str, int],
         folder: Path,
         env: Mapping[str, str] | None = None,
+        protocols: Mapping[str, str] | None = None,
+        envs: Mapping[str, Mapping[str, str]] | None = None,
     ) -> None:
         self.protocol = protocol
         self._folder = folder
-        self._env = env
+        self._env = env or {}
+        self._protocols = protocols or {}
+        self._envs = envs or {}
         ports: list[int] = []
         for _ in range(sum(jobs.values())):
             ports.append(free_port(ports))
@@ -149,10 +168,12 @@ class Cluster:
             raise
 
     def _spawn(self, job: str, index: int) -> ServerProcess:
+        task = f"{job}:{index}"
         log = self._folder / f"{job}{index}.stderr"
-        server = ServerProcess(self.spec, job, index, self.protocol, log, self._env)
-        self._servers[server.name] = server
-        return server
+        protocol = self._protocols.get(task, self.protocol)
+        env = {**self._env, **self._envs.get(task, {})}
+        self._servers[task] = ServerProcess(self.spec, job, index, protocol, log, env)
+        return self._servers[task]
 
     def __getitem__(self, task: str) -> ServerProcess:
         return self._servers[task]

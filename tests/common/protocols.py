@@ -10,6 +10,9 @@ PROTOCOLS: tuple[str, ...] = (
 #: The wheel's own, unpatched protocol: its known upstream bugs are tolerated by name.
 STOCK = "grpc"
 
+#: The one whose fabrics, arena and handshake have tests of their own.
+AR = "grpc+ar"
+
 
 def select(names: str) -> tuple[str, ...]:
     """The protocols named in a comma-separated list, or all for an empty one."""

@@ -2,7 +2,9 @@
 
 from common.fixtures import (  # noqa: F401
     cluster,
+    new_ar_cluster,
     new_cluster,
+    pair,
     pytest_runtest_makereport,
     shared_clusters,
 )

@@ -1,0 +1,52 @@
+"""One worker of MultiWorkerMirroredStrategy that sums a large tensor over the ring.
+
+Prints how many values were wrong in each round, and the counters of this process.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python import ar_grpc
+
+
+def main() -> None:
+    settings = json.loads(sys.argv[1])
+    resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
+        tf.train.ClusterSpec(settings["cluster"]),
+        task_type="worker",
+        task_id=settings["index"],
+        rpc_layer=settings["protocol"],
+    )
+    options = tf.distribute.experimental.CommunicationOptions(
+        implementation=tf.distribute.experimental.CommunicationImplementation.RING
+    )
+    strategy = tf.distribute.MultiWorkerMirroredStrategy(resolver, options)
+    rank, workers = settings["index"], strategy.num_replicas_in_sync
+
+    @tf.function
+    def all_reduce(value: Any) -> Any:
+        value = tf.identity(value)  # an argument has no device, which all_reduce wants
+        return tf.distribute.get_replica_context().all_reduce("sum", value)
+
+    def values(factor: int, round_: int) -> Any:
+        return tf.cast((tf.range(settings["size"]) % 1013 + round_) * factor, tf.float32)
+
+    # Rounds differ, so that a buffer that is used again must not show old bytes.
+    wrong = []
+    for round_ in range(settings["rounds"]):
+        summed = strategy.run(all_reduce, (values(rank + 1, round_),))
+        wanted = values(workers * (workers + 1) // 2, round_)
+        wrong.append(int(tf.math.count_nonzero(tf.not_equal(summed, wanted))))
+    deadline = time.monotonic() + 5
+    while ar_grpc.status()["offers_open"] and time.monotonic() < deadline:
+        time.sleep(0.02)
+    print(json.dumps({"wrong": wrong, **ar_grpc.status()}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

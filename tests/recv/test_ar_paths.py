@@ -1,0 +1,532 @@
+"""`grpc+ar` moves each tensor the way it should: values bit for bit, and the counters of both ends.
+
+A test that names a fabric allows only that one.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from common.ar import (
+    ARENA_SMALLEST,
+    Moved,
+    arena_bytes,
+    moved,
+    path_of,
+    settle,
+    shared_memory,
+    thresholds,
+    wait_no_offers,
+)
+from common.fixtures import ClusterFactory
+from common.processes import Cluster, Program, free_port, run_program
+from common.protocols import AR
+from common.sessions import On, check, config, difference, task_device
+
+pytestmark = pytest.mark.timeout(120)
+
+PS, WORKER = "ps:0", "worker:0"
+KIB, MIB, GIB = 2**10, 2**20, 2**30
+PROGRAMS = Path(__file__).with_name("programs")
+over = pytest.mark.parametrize("fabric", ["shm", "tcp"], scope="session")
+over_shm = pytest.mark.parametrize("fabric", ["shm"], scope="session")
+both_ways = pytest.mark.parametrize(
+    "way",
+    [
+        pytest.param((PS, WORKER), id="ps-to-worker"),
+        pytest.param((WORKER, PS), id="worker-to-ps"),
+    ],
+)
+
+
+@contextmanager
+def session_on(cluster: Cluster, master: str = WORKER, seconds: float = 60) -> Iterator[Any]:
+    """A session, and for the test a graph to build in."""
+    with (
+        tf.Graph().as_default(),
+        tf.compat.v1.Session(cluster.target(master), config=config(seconds)) as session,
+    ):
+        yield session
+
+
+def pattern(size: int, seed: int) -> Any:
+    """`size` bytes of which each depends on all of its offset."""
+    index = np.arange(size, dtype=np.int32)
+    return ((index ^ (index >> 8) ^ (index >> 16)) + seed).astype(np.uint8)
+
+
+def made_pattern(size: Any, seed: Any) -> Any:
+    """The same, by operations; its buffer has `size` bytes and no more."""
+    index = tf.range(size)
+    mixed = tf.bitwise.bitwise_xor(index, tf.bitwise.right_shift(index, 8))
+    mixed = tf.bitwise.bitwise_xor(mixed, tf.bitwise.right_shift(index, 16))
+    return tf.cast(tf.bitwise.bitwise_and(mixed + seed, 255), tf.uint8)
+
+
+class Sender:
+    """Steps that each bring one pattern from `way[0]` to `way[1]`, the session's master."""
+
+    def __init__(self, way: tuple[str, str], session: Any) -> None:
+        self._session = session
+        with tf.device(task_device(way[0])):
+            self._size = tf.compat.v1.placeholder(tf.int32, [])
+            self._seed = tf.compat.v1.placeholder(tf.int32, [])
+            sent = made_pattern(self._size, self._seed)
+        with tf.device(task_device(way[1])):
+            self._got = tf.identity(sent)
+
+    def check(self, size: int, seed: int) -> None:
+        got = self._session.run(self._got, {self._size: size, self._seed: seed})
+        why = difference(got, pattern(size, seed))
+        assert not why, f"{size} bytes: {why}"
+
+
+def expected(cluster: Cluster, fabric: str, sender: str, size: int) -> list[dict[str, int]]:
+    """What the receiver's counters may grow by, for one tensor that an operation made."""
+    by_rendezvous, in_stream = moved(1, size), moved()
+    if fabric != "shm" or size < ARENA_SMALLEST:
+        return [in_stream]
+    (_, _, first), (low, high, protocol) = thresholds(cluster[sender].status())
+    assert (first, protocol) == ("eager", "rendezvous")
+    return ([by_rendezvous] if size >= low else []) + ([in_stream] if size < high else [])
+
+
+# --- sizes ----------------------------------------------------------------------------------------
+
+#: Where something changes: arena, block of a gRPC read, ring, part of a copy, chunk.
+EDGES = [ARENA_SMALLEST, 64 * KIB, MIB, 4 * MIB, 8 * MIB, 16 * MIB]
+SIZES = [1, *(edge + off for edge in EDGES for off in (-1, 0, 1))]
+
+
+@over
+@both_ways
+def test_sizes(pair: Cluster, fabric: str, way: tuple[str, str]) -> None:
+    """Each twice: a buffer that is used again must not show old bytes."""
+    with session_on(pair, master=way[1]) as session:
+        sender = Sender(way, session)
+        for size in SIZES:
+            allowed = expected(pair, fabric, way[0], size)
+            for seed in (size % 97, 130):
+                received, sent = Moved(pair, way[1]), Moved(pair, way[0])
+                sender.check(size, seed)
+                assert received() in allowed, f"{size} bytes"
+                assert sent() == moved(), f"{size} bytes"
+    assert path_of(pair, way[1], way[0]) == fabric
+    wait_no_offers(pair, PS, WORKER)
+
+
+@over_shm
+def test_size_where_rendezvous_begins(pair: Cluster) -> None:
+    """The table's own row, which differs from start to start, found by the counters."""
+    with session_on(pair) as session:
+        sender = Sender((PS, WORKER), session)
+
+        def by_rendezvous(size: int) -> bool:
+            received = Moved(pair, WORKER)
+            sender.check(size, size % 251)
+            counts = received()
+            assert counts in (moved(), moved(1, size))
+            return counts == moved(1, size)
+
+        low, high, protocol = thresholds(pair[PS].status())[1]
+        assert protocol == "rendezvous"
+        low, high = max(low, ARENA_SMALLEST) - 1, max(high, ARENA_SMALLEST)
+        assert not by_rendezvous(low)
+        assert by_rendezvous(high)
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if by_rendezvous(middle) else (middle, high)
+        assert [by_rendezvous(high + off) for off in (-2, -1, 0, 1)] == [False, False, True, True]
+
+
+# --- copies ---------------------------------------------------------------------------------------
+
+
+def variable_on(task: str, size: int, name: str = "v") -> Any:
+    with tf.device(task_device(task)):
+        return tf.compat.v1.get_variable(
+            name, initializer=lambda: made_pattern(size, 5), use_resource=True
+        )
+
+
+@over
+def test_variable_is_copied_once(pair: Cluster, fabric: str) -> None:
+    """16 MiB of a variable: one rendezvous of just these bytes, and next to nothing beside it."""
+    size = 16 * MIB
+    with session_on(pair) as session:
+        variable = variable_on(PS, size)
+        with tf.device(task_device(WORKER)):
+            got = tf.identity(variable.read_value())
+            low, high = tf.reduce_min(got), tf.reduce_max(got)
+        session.run(variable.initializer)
+        for fetches, wanted in ((got, pattern(size, 5)), (tf.stack([low, high]), [0, 255])):
+            before = pair[WORKER].status()
+            received, sent = Moved(pair, WORKER), Moved(pair, PS)
+            values = session.run(fetches)
+            assert not difference(values, np.asarray(wanted, np.uint8))
+            assert received() == (moved(1, size) if fabric == "shm" else moved())
+            assert sent() == moved()
+            streamed = pair[WORKER].status()["stream_bytes_received"]
+            assert streamed - before["stream_bytes_received"] < 256 * KIB
+    assert path_of(pair, WORKER, PS) == fabric
+    wait_no_offers(pair, PS, WORKER)
+
+
+@over
+def test_memory_outside_the_arena_is_staged(pair: Cluster, fabric: str, tmp_path: Path) -> None:
+    """A tensor that is a mapped file: one copy into the arena, then the receiver's own."""
+    size = 16 * MIB + 3
+    wanted = pattern(size, 9)
+    wanted.tofile(tmp_path / "constant")
+    with session_on(pair) as session:
+        with tf.device(task_device(PS)):
+            sent = tf.raw_ops.ImmutableConst(
+                dtype=tf.uint8, shape=[size], memory_region_name=str(tmp_path / "constant")
+            )
+        with tf.device(task_device(WORKER)):
+            got = tf.identity(sent)
+        received, staged = Moved(pair, WORKER), Moved(pair, PS)
+        assert not difference(session.run(got), wanted)
+        shm = fabric == "shm"
+        assert received() == (moved(1, size) if shm else moved())
+        assert staged() == (moved(staged=size) if shm else moved())
+    wait_no_offers(pair, PS)
+
+
+@over
+@pytest.mark.parametrize("size", [3, 1025, 64 * KIB + 1, 8 * MIB + 1])
+def test_fed_array(pair: Cluster, fabric: str, size: int) -> None:
+    """What a client feeds goes on by the same rules as what an operation made."""
+    with session_on(pair) as session:
+        with tf.device(task_device(PS)):
+            fed = tf.compat.v1.placeholder(tf.uint8, [None])
+            sent = tf.identity(fed)
+        with tf.device(task_device(WORKER)):
+            got = tf.identity(sent)
+        received = Moved(pair, WORKER)
+        assert not difference(session.run(got, {fed: pattern(size, 77)}), pattern(size, 77))
+        assert received() in expected(pair, fabric, PS, size)
+    wait_no_offers(pair, PS)
+
+
+def test_little_or_no_arena(new_ar_cluster: ClusterFactory) -> None:
+    """What lies in no arena goes through shared memory's stream, what fits by rendezvous."""
+    envs = {PS: {"AR_GRPC_ARENA": "0"}, "ps:1": {"AR_GRPC_ARENA_SIZE": "24M"}}
+    cluster = new_ar_cluster({"AR_GRPC_FABRICS": "shm"}, envs=envs, ps=2, worker=1)
+    for task, smaller, by_rendezvous in ((PS, MIB + 1, moved()), ("ps:1", MIB, moved(1, MIB))):
+        with session_on(cluster) as session:
+            sender = Sender((task, WORKER), session)
+            streamed = cluster[WORKER].status()["stream_bytes_received"]
+            received, sent = Moved(cluster, WORKER), Moved(cluster, task)
+            for size in (1, 16 * KIB, 32 * MIB + 1):
+                sender.check(size, 3)
+            assert received() == sent() == moved()
+            sender.check(smaller, 4)
+            assert (received(), sent()) == (by_rendezvous, moved())
+            streamed = cluster[WORKER].status()["stream_bytes_received"] - streamed
+            assert streamed > 32 * MIB
+        assert path_of(cluster, WORKER, task) == "shm"
+        wait_no_offers(cluster, task, WORKER)
+    assert "arena" not in cluster[PS].status()
+    assert cluster["ps:1"].status()["arena"]["size"] == 24 * MIB
+
+
+# --- many and mixed -------------------------------------------------------------------------------
+
+
+@over
+@both_ways
+def test_many_and_mixed(pair: Cluster, fabric: str, way: tuple[str, str]) -> None:
+    """100 tensors a step: empty, odd, strings, lists and, among them, large ones."""
+    large = 0
+
+    def build(on: On) -> tuple[dict[str, Any], dict[Any, Any]]:
+        nonlocal large
+        with on(way[0]):
+            seed_fed = tf.compat.v1.placeholder(tf.int32, [])
+            seed = tf.identity(seed_fed)
+        fetches, large = {}, 0
+        for i in range(100):
+            with on(way[0]):
+                if i % 20 == 0:  # one that is large for sure
+                    sent, large = made_pattern(2 * MIB + i, seed + i), large + 1
+                elif i % 20 == 7:
+                    sent = tf.strings.join([tf.as_string(tf.range(100) + seed), "\0" * i])
+                elif i % 20 == 13:
+                    sent = tf.raw_ops.TensorListFromTensor(
+                        tensor=tf.fill([2, 50000], seed + i), element_shape=[-1]
+                    )
+                else:
+                    sent = made_pattern((i * i * 37) % 9973 if i % 3 else 0, seed + i)
+            with on(way[1]):
+                got = tf.identity(sent)
+                if got.dtype == tf.variant:
+                    got = tf.raw_ops.TensorListStack(
+                        input_handle=got, element_shape=[-1], element_dtype=tf.int32
+                    )
+                elif i % 20 == 0:
+                    got = tf.concat([got[:4097], got[-4097:]], 0)
+                fetches[f"tensor {i}"] = got
+        return fetches, {seed_fed: 11}
+
+    received = Moved(pair, way[1])
+    check(pair, build, [way], tensors=100, steps=3)
+    counts = received()
+    if fabric == "shm":
+        sizes = [2 * MIB + i for i in range(0, 100, 20)]
+        assert counts["rendezvous"] >= 3 * large
+        assert counts["rendezvous_bytes"] >= 3 * sum(sizes)
+    else:
+        assert counts == moved()
+    assert counts["staged_bytes"] == counts["chunk_bytes"] == 0
+    wait_no_offers(pair, PS, WORKER)
+
+
+@over_shm
+def test_dead_tensors_among_large_ones(pair: Cluster) -> None:
+    """The untaken branch's tensor is dead and offers nothing; the other one is offered."""
+    size = 2 * MIB + 1
+    with session_on(pair) as session:
+        with tf.device(task_device(PS)):
+            pred = tf.compat.v1.placeholder(tf.bool, [])
+            dead_if_true, dead_if_false = tf.raw_ops.Switch(data=made_pattern(size, 1), pred=pred)
+        with tf.device(task_device(WORKER)):
+            flipped = tf.bitwise.invert(tf.identity(dead_if_true))
+            merged = tf.raw_ops.Merge(inputs=[flipped, tf.identity(dead_if_false)]).output
+        for taken in (True, False, True, False):
+            received = Moved(pair, WORKER)
+            wanted = pattern(size, 1) if taken else ~pattern(size, 1)
+            assert not difference(session.run(merged, {pred: taken}), wanted)
+            assert received() == moved(1, size)
+    wait_no_offers(pair, PS)
+
+
+@over_shm
+def test_both_directions_at_once(pair: Cluster) -> None:
+    """Four clients, each with large tensors both ways, keep them apart."""
+    failures: list[BaseException] = []
+    size = 3 * MIB + 1
+
+    def client(number: int) -> None:
+        try:
+            with session_on(pair) as session:
+                fetches = []
+                for source, sink in ((PS, WORKER), (WORKER, PS)):
+                    with tf.device(task_device(source)):
+                        sent = made_pattern(size, number)
+                    with tf.device(task_device(sink)):
+                        fetches.append(tf.identity(sent)[-5000:])
+                for _ in range(10):
+                    for value in session.run(fetches):
+                        assert not difference(value, pattern(size, number)[-5000:])
+        except BaseException as error:
+            failures.append(error)
+
+    ends = Moved(pair, PS), Moved(pair, WORKER)
+    threads = [threading.Thread(target=client, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures, failures
+    assert [end() for end in ends] == [moved(40, 40 * size)] * 2
+    wait_no_offers(pair, PS, WORKER)
+
+
+# --- what is offered is let go --------------------------------------------------------------------
+
+
+def long_transfer(count: int = 16) -> Any:
+    """One step in which `count` tensors of 16 MiB go from the ps to the worker."""
+    sums = []
+    for i in range(count):
+        with tf.device(task_device(PS)):
+            sent = tf.fill([2**21], tf.random.uniform([], dtype=tf.float64, seed=i))
+        with tf.device(task_device(WORKER)):
+            sums.append(sent[0] - sent[-1])
+    with tf.device(task_device(WORKER)):
+        return tf.add_n(sums)
+
+
+@over
+def test_cancelled_steps_leave_no_offer(pair: Cluster, fabric: str) -> None:
+    """Deadlines at several moments of a step; the next steps get the right values."""
+    missed = 0
+    for milliseconds in (5, 10, 20, 30, 50, 80):
+        with session_on(pair) as session:
+            step = long_transfer()
+            assert session.run(step) == 0.0
+            options = tf.compat.v1.RunOptions(timeout_in_ms=milliseconds)
+            try:
+                assert session.run(step, options=options) == 0.0
+            except tf.errors.DeadlineExceededError:
+                missed += 1
+        wait_no_offers(pair, PS, WORKER)
+    assert missed >= 2
+    with session_on(pair) as session:
+        Sender((PS, WORKER), session).check(4 * MIB, 8)
+    assert path_of(pair, WORKER, PS) == fabric
+    wait_no_offers(pair, PS, WORKER)
+
+
+@over
+def test_closed_session_leaves_no_offer(pair: Cluster, fabric: str) -> None:
+    del fabric
+    ends: list[Exception] = []
+
+    def steps(run: Callable[[], Any]) -> None:
+        try:
+            while True:
+                assert run() == 0.0
+        except Exception as error:
+            ends.append(error)
+
+    for delay in (0.0, 0.02, 0.05, 0.1):
+        with session_on(pair) as session:
+            step = long_transfer()
+            assert session.run(step) == 0.0
+            thread = threading.Thread(target=steps, args=(partial(session.run, step),))
+            thread.start()
+            time.sleep(delay)
+            session.close()
+            thread.join(30)
+            assert not thread.is_alive()
+        wait_no_offers(pair, PS, WORKER)
+    assert len(ends) == 4 and not any(isinstance(end, AssertionError) for end in ends), ends
+    with session_on(pair) as session:
+        Sender((PS, WORKER), session).check(4 * MIB, 8)
+
+
+# --- collectives ----------------------------------------------------------------------------------
+
+
+def test_ring_all_reduce() -> None:
+    """RecvBuf: the sums of 16 MiB are right on both workers, and came the way they should."""
+    spec = {"worker": [f"127.0.0.1:{free_port()}" for _ in range(2)]}
+    settings = {"cluster": spec, "protocol": AR, "size": 4 * MIB, "rounds": 3}
+    workers = [
+        Program(
+            PROGRAMS / "all_reduce.py", {**settings, "index": index}, {"AR_GRPC_FABRICS": "shm"}
+        )
+        for index in range(2)
+    ]
+    try:
+        results = [worker.wait(100).result() for worker in workers]
+    finally:
+        for worker in workers:
+            worker.kill()
+    for result in results:
+        assert result["wrong"] == [0, 0, 0]
+        assert set(result["paths"].values()) == {"shm"}
+        # In a ring of two each worker receives as many bytes as the tensor has.
+        assert result["rendezvous_bytes"] == 3 * 16 * MIB
+        assert result["staged_bytes"] == result["chunk_bytes"] == 0
+        assert result["offers_open"] == 0
+
+
+# --- over 2 GiB -----------------------------------------------------------------------------------
+
+HUGE = 5 * GIB // 2 + 8
+
+
+def huge_transfer() -> list[Any]:
+    """Small samples of HUGE bytes that go from ps to worker: the sender's, then the receiver's."""
+    with tf.device(task_device(PS)):
+        sent = tf.random.stateless_uniform([HUGE // 8], [3, 4], None, None, tf.int64)
+    samples = []
+    for end in (PS, WORKER):
+        with tf.device(task_device(end)):
+            here = sent if end == PS else tf.identity(sent)
+            blocks = tf.reduce_sum(tf.reshape(here[:-1], [1280, -1]), 1)
+            samples.append(tf.concat([blocks, here[:: 2**20 + 1], here[-9:]], 0))
+    return samples
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("fabric", ["shm", "tcp"])
+def test_huge(new_ar_cluster: ClusterFactory, fabric: str) -> None:
+    """2.5 GiB: by rendezvous over shared memory, chunk by chunk over TCP."""
+    cluster = new_ar_cluster({"AR_GRPC_FABRICS": fabric}, ps=1, worker=1)
+    with session_on(cluster, seconds=200) as session:
+        received, sent = Moved(cluster, WORKER), Moved(cluster, PS)
+        there, here = session.run(huge_transfer())
+        assert here.size == 1280 + 320 + 9
+        assert not difference(here, there)
+        assert received() == (moved(1, HUGE) if fabric == "shm" else moved(chunks=HUGE))
+        assert sent() == moved()
+    wait_no_offers(cluster, PS, WORKER)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_huge_to_a_stock_peer(new_ar_cluster: ClusterFactory) -> None:
+    """An error of the step that names the size; both processes live and go on."""
+    cluster = new_ar_cluster(protocols={WORKER: "grpc"}, ps=1, worker=1)
+    with session_on(cluster, seconds=200) as session:
+        with pytest.raises(tf.errors.InvalidArgumentError, match=rf"\b{HUGE} bytes"):
+            session.run(huge_transfer())
+        Sender((PS, WORKER), session).check(4097, 8)
+    assert not cluster.dead()
+
+
+# --- memory ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@over_shm
+def test_freed_memory_is_returned(pair: Cluster) -> None:
+    """512 MiB of a variable that is gone are soon the system's again, at both ends."""
+    size, slack = 512 * MIB, 32 * MIB
+    before = {task: pair[task].status()["arena"]["in_use"] for task in (PS, WORKER)}
+    with session_on(pair) as session:
+        value = tf.constant(1.5, tf.float64)
+        with tf.device(task_device(PS)):
+            variable = tf.compat.v1.get_variable(
+                "huge", initializer=lambda: tf.fill([size // 8], value), use_resource=True
+            )
+            destroy = tf.raw_ops.DestroyResourceOp(resource=variable.handle)
+        with tf.device(task_device(WORKER)):
+            total = tf.reduce_sum(variable.read_value())
+        session.run(variable.initializer)
+        assert session.run(total) == size // 8 * 1.5
+        assert pair[PS].status()["arena"]["in_use"] >= before[PS] + size
+        assert shared_memory(pair[PS].pid) >= size
+        session.run(destroy)
+    for task in (PS, WORKER):
+        settle(before[task] + slack, arena_bytes, pair, task, seconds=40)
+        assert pair[task].status()["arena"]["peak_in_use"] >= size
+    # The worker has the ps's pages mapped, and those are gone as well.
+    for task in (PS, WORKER):
+        settle(sum(before.values()) + 2 * slack, shared_memory, pair[task].pid)
+
+
+def test_forked_child_writes_only_its_own(tmp_path: Path) -> None:
+    """multiprocessing's fork, in a process whose tensors lie in the arena and are being read."""
+    env = {"AR_GRPC_FABRICS": "shm"}
+    settings = {
+        "cluster": {job: [f"127.0.0.1:{free_port()}"] for job in ("ps", "worker")},
+        "protocol": AR,
+        "log": str(tmp_path / "worker.stderr"),
+        "env": env,
+        "forks": 3,
+    }
+    result = run_program(PROGRAMS / "fork.py", settings, env=env).result()
+    assert result["in_arena"] >= 4 * MIB
+    child = {"saw": [7, 7], "wrote": [99, 99], "arena": False, "status": 0}
+    assert result["children"] == [child] * 3
+    assert (result["after"], result["doubled"]) == ([7, 7], [14, 14])
+    assert not result["wrong"]
+    before, after = result["steps"]
+    assert 0 < before < after
+    assert result["received"] == after * 4 * MIB
