@@ -3,31 +3,23 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-REPO = Path(__file__).resolve().parents[2]
+from common.cpp import REPO, VARIANTS, compiler
+
 FABRIC = REPO / "third_party/ar_grpc/fabric"
-FLAGS = ["-std=c++17", "-O1", "-g", "-Wall", "-Wextra", "-Werror", f"-I{REPO}", "-pthread"]
-VARIANTS = {
-    "plain": [],
-    "asan+ubsan": ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"],
-    "tsan": ["-fsanitize=thread"],
-}
 PROGRAMS = ["parts_test", "fabric_conformance_test", "shm_test"]
 
 
 def compile_all(variant: str, sources: list[Path], into: Path) -> list[Path]:
-    compiler = shutil.which("g++")
-    assert compiler, "no g++: scripts/artf build installs it, or says how"
     objects = [into / f"{source.stem}.o" for source in sources]
 
     def compile_one(source: Path, to: Path) -> None:
-        command = [compiler, *FLAGS, *VARIANTS[variant], "-c", str(source), "-o", str(to)]
+        command = [*compiler(variant), "-c", str(source), "-o", str(to)]
         subprocess.run(command, check=True)
 
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
@@ -44,7 +36,7 @@ def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     objects = compile_all(variant, [*tests, *sorted(FABRIC.glob("*.cc"))], into)
     for name, test in zip(PROGRAMS, objects):
         linked = [test, *objects[len(PROGRAMS) :]]
-        command = ["g++", *FLAGS, *VARIANTS[variant], *map(str, linked), "-o", str(into / name)]
+        command = [*compiler(variant), *map(str, linked), "-o", str(into / name)]
         subprocess.run(command, check=True)
     return into
 

@@ -13,19 +13,12 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python import ar_grpc
 
+from common.strategies import ring_strategy, worker_resolver
+
 
 def main() -> None:
     settings = json.loads(sys.argv[1])
-    resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
-        tf.train.ClusterSpec(settings["cluster"]),
-        task_type="worker",
-        task_id=settings["index"],
-        rpc_layer=settings["protocol"],
-    )
-    options = tf.distribute.experimental.CommunicationOptions(
-        implementation=tf.distribute.experimental.CommunicationImplementation.RING
-    )
-    strategy = tf.distribute.MultiWorkerMirroredStrategy(resolver, options)
+    strategy = ring_strategy(worker_resolver(settings))
     rank, workers = settings["index"], strategy.num_replicas_in_sync
 
     @tf.function

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from common.strategies import ring_strategy, worker_resolver
+
 
 def reduced(strategy: Any) -> dict[str, Any]:
     """Sums, means and gathers of values that differ by worker, small and large."""
@@ -68,16 +70,8 @@ def main() -> None:
     if settings["via"] == "TF_CONFIG":
         resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
     else:
-        resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
-            tf.train.ClusterSpec(settings["cluster"]),
-            task_type="worker",
-            task_id=settings["index"],
-            rpc_layer=settings["protocol"],
-        )
-    options = tf.distribute.experimental.CommunicationOptions(
-        implementation=tf.distribute.experimental.CommunicationImplementation.RING
-    )
-    strategy = tf.distribute.MultiWorkerMirroredStrategy(resolver, options)
+        resolver = worker_resolver(settings)
+    strategy = ring_strategy(resolver)
     result = {
         "rpc_layer": resolver.rpc_layer,
         "replicas": strategy.num_replicas_in_sync,

@@ -12,6 +12,8 @@
 #include <cstring>
 #include <utility>
 
+#include "third_party/ar_grpc/fabric/wire.h"
+
 namespace ar_grpc::fabric::shm {
 namespace {
 
@@ -21,46 +23,17 @@ constexpr size_t kLargestPacket = 1024;
 // that this process has no descriptors left.
 constexpr size_t kMostFds = 253;
 
-void Put(std::string* bytes, uint64_t value, size_t size) {
-  for (size_t i = 0; i < size; ++i) bytes->push_back(static_cast<char>(value >> (8 * i)));
+Writer StartPacket() {
+  Writer writer;
+  writer.Put(kMagic);
+  writer.Put(kVersion);
+  return writer;
 }
 
-// Takes words from the front; past the end it gives zeros and is not ok().
-class Parser {
- public:
-  explicit Parser(const std::string& bytes) : bytes_(bytes) {}
-
-  uint64_t Take(size_t size) {
-    uint64_t value = 0;
-    for (size_t i = 0; i < size; ++i) value |= uint64_t{TakeByte()} << (8 * i);
-    return value;
-  }
-  uint8_t TakeByte() {
-    if (at_ < bytes_.size()) return static_cast<uint8_t>(bytes_[at_++]);
-    ok_ = false;
-    return 0;
-  }
-  std::string Rest() { return bytes_.substr(std::exchange(at_, bytes_.size())); }
-  bool ok() const { return ok_; }
-  bool done() const { return ok_ && at_ == bytes_.size(); }
-
- private:
-  const std::string& bytes_;
-  size_t at_ = 0;
-  bool ok_ = true;
-};
-
-std::string Header() {
-  std::string bytes;
-  Put(&bytes, kMagic, 4);
-  Put(&bytes, kVersion, 2);
-  return bytes;
-}
-
-Status TakeHeader(Parser* parser) {
-  const uint64_t magic = parser->Take(4);
-  const uint64_t version = parser->Take(2);
-  if (!parser->ok() || magic != kMagic) {
+Status TakeHeader(Reader* reader) {
+  uint32_t magic = 0;
+  uint16_t version = 0;
+  if (!reader->Get(&magic) || !reader->Get(&version) || magic != kMagic) {
     return Status(StatusCode::kInvalidArgument, "not a shared-memory attach packet");
   }
   if (version == kVersion) return Status();
@@ -76,43 +49,42 @@ Status Malformed() {
 }  // namespace
 
 std::string Encode(const Request& request) {
-  std::string bytes = Header();
-  bytes.append(request.token.begin(), request.token.end());
-  Put(&bytes, request.ring_bytes, 8);
-  Put(&bytes, request.region_bytes, 8);
-  return bytes;
+  Writer writer = StartPacket();
+  writer.Put(request.token);
+  writer.Put(request.ring_bytes);
+  writer.Put(request.region_bytes);
+  return writer.Take();
 }
 
 std::string Encode(const Answer& answer) {
-  std::string bytes = Header();
-  Put(&bytes, static_cast<uint32_t>(answer.status.code()), 4);
-  Put(&bytes, answer.region_bytes, 8);
-  bytes += answer.status.message().substr(0, kLargestText);
-  return bytes;
+  Writer writer = StartPacket();
+  writer.Put(static_cast<uint32_t>(answer.status.code()));
+  writer.Put(answer.region_bytes);
+  return writer.Take() + answer.status.message().substr(0, kLargestText);
 }
 
 StatusOr<Request> DecodeRequest(const std::string& bytes) {
-  Parser parser(bytes);
-  if (Status status = TakeHeader(&parser); !status.ok()) return status;
+  Reader reader(bytes);
+  if (Status status = TakeHeader(&reader); !status.ok()) return status;
   Request request;
-  for (uint8_t& byte : request.token) byte = parser.TakeByte();
-  request.ring_bytes = parser.Take(8);
-  request.region_bytes = parser.Take(8);
-  if (!parser.done()) return Malformed();
+  if (!reader.Get(&request.token) || !reader.Get(&request.ring_bytes) ||
+      !reader.Get(&request.region_bytes) || !reader.AtEnd()) {
+    return Malformed();
+  }
   return request;
 }
 
 StatusOr<Answer> DecodeAnswer(const std::string& bytes) {
-  Parser parser(bytes);
-  if (Status status = TakeHeader(&parser); !status.ok()) return status;
-  const uint64_t code = parser.Take(4);
+  Reader reader(bytes);
+  if (Status status = TakeHeader(&reader); !status.ok()) return status;
+  uint32_t code = 0;
   Answer answer;
-  answer.region_bytes = parser.Take(8);
-  std::string text = parser.Rest();
-  if (!parser.done() || text.size() > kLargestText) return Malformed();
+  if (!reader.Get(&code) || !reader.Get(&answer.region_bytes)) return Malformed();
+  const std::string text(reader.Rest());
+  if (text.size() > kLargestText) return Malformed();
   if (code == 0) return answer;
   // A code that this end does not know still is an error.
-  const bool known = code <= static_cast<uint64_t>(StatusCode::kUnavailable);
+  const bool known = code <= static_cast<uint32_t>(StatusCode::kUnavailable);
   answer.status = Status(known ? static_cast<StatusCode>(code) : StatusCode::kInternal,
                          "the peer refused: " + text);
   return answer;

@@ -13,6 +13,8 @@
 #include <thread>
 #include <vector>
 
+#include "third_party/ar_grpc/fabric/os.h"
+
 namespace ar_grpc::protocol {
 namespace {
 
@@ -48,11 +50,6 @@ double CopyBytesPerUs() {
   return best;
 }
 
-bool Ring(int fd) {
-  const uint64_t one = 1;
-  return write(fd, &one, sizeof(one)) == sizeof(one);
-}
-
 bool Wait(int fd) {
   uint64_t count = 0;
   return read(fd, &count, sizeof(count)) == sizeof(count);
@@ -66,23 +63,29 @@ double Median(std::vector<double> values) {
 void MeasureWakes(Figures* figures) {
   figures->wake_us = kAssumedWakeUs;
   figures->message_us = kAssumedMessageUs;
-  const int there = eventfd(0, EFD_CLOEXEC);
-  const int back = eventfd(0, EFD_CLOEXEC);
-  if (there >= 0 && back >= 0) {
+  // They block, unlike the fabrics' own.
+  const fabric::UniqueFd there(eventfd(0, EFD_CLOEXEC));
+  const fabric::UniqueFd back(eventfd(0, EFD_CLOEXEC));
+  if (there.valid() && back.valid()) {
     std::vector<double> calls;
-    for (int i = 0; i < kWakes; ++i) calls.push_back(Time([&] { Ring(there) && Wait(there); }));
+    for (int i = 0; i < kWakes; ++i)
+      calls.push_back(Time([&] {
+        fabric::WakeUp(there.get());
+        Wait(there.get());
+      }));
     figures->message_us = Median(calls);
     std::thread other([&] {
-      for (int i = 0; i < kWakes && Wait(there) && Ring(back); ++i) {
-      }
+      for (int i = 0; i < kWakes && Wait(there.get()); ++i) fabric::WakeUp(back.get());
     });
     std::vector<double> rounds;
-    for (int i = 0; i < kWakes; ++i) rounds.push_back(Time([&] { Ring(there) && Wait(back); }));
+    for (int i = 0; i < kWakes; ++i)
+      rounds.push_back(Time([&] {
+        fabric::WakeUp(there.get());
+        Wait(back.get());
+      }));
     other.join();
     figures->wake_us = Median(rounds) / 2;
   }
-  if (there >= 0) close(there);
-  if (back >= 0) close(back);
 }
 
 }  // namespace

@@ -10,8 +10,8 @@
 
 #include "tensorflow/core/platform/errors.h"
 #include "tensorflow/core/platform/logging.h"
+#include "third_party/ar_grpc/fabric/log.h"
 #include "third_party/ar_grpc/fabric/registry.h"
-#include "third_party/ar_grpc/protocol/log.h"
 #include "third_party/ar_grpc/protocol/measure.h"
 #include "third_party/ar_grpc/tensorflow/cpu_arena.h"
 

@@ -22,11 +22,11 @@
 #include "tensorflow/core/platform/cpu_info.h"
 #include "tensorflow/core/platform/env.h"
 #include "tensorflow/core/platform/errors.h"
+#include "third_party/ar_grpc/fabric/wire.h"
 #include "third_party/ar_grpc/protocol/chunks.h"
 #include "third_party/ar_grpc/protocol/cost_model.h"
 #include "third_party/ar_grpc/protocol/measure.h"
 #include "third_party/ar_grpc/protocol/peers.h"
-#include "third_party/ar_grpc/protocol/wire.h"
 #include "third_party/ar_grpc/tensorflow/cpu_arena.h"
 #include "third_party/ar_grpc/tensorflow/unique_id.h"
 
@@ -69,13 +69,13 @@ struct ChunkOf {
   uint64_t length = 0;
 };
 
-void Pack(const char* type, protocol::Writer* writer, google::protobuf::Any* into) {
+void Pack(const char* type, Writer* writer, google::protobuf::Any* into) {
   into->set_type_url(type);
   into->set_value(writer->Take());
 }
 
 void PackAsk(const Ask& ask, google::protobuf::Any* into) {
-  protocol::Writer writer;
+  Writer writer;
   writer.Put(ask.receiver);
   writer.Put(ask.ticket);
   Pack(kAskType, &writer, into);
@@ -84,7 +84,7 @@ void PackAsk(const Ask& ask, google::protobuf::Any* into) {
 std::optional<Ask> UnpackAsk(const google::protobuf::Any& options) {
   Ask ask;
   if (options.type_url() != kAskType) return std::nullopt;
-  protocol::Reader reader(options.value());
+  Reader reader(options.value());
   if (!reader.Get(&ask.receiver) || !reader.Get(&ask.ticket) || !reader.AtEnd()) {
     return std::nullopt;
   }
@@ -92,7 +92,7 @@ std::optional<Ask> UnpackAsk(const google::protobuf::Any& options) {
 }
 
 void PackOffer(const OfferOf& offer, google::protobuf::Any* into) {
-  protocol::Writer writer;
+  Writer writer;
   writer.Put(offer.sender);
   writer.Put(offer.ticket);
   writer.Put(offer.size);
@@ -104,7 +104,7 @@ void PackOffer(const OfferOf& offer, google::protobuf::Any* into) {
 std::optional<OfferOf> UnpackOffer(const std::string& bytes) {
   OfferOf offer;
   uint8_t readable = 0;
-  protocol::Reader reader(bytes);
+  Reader reader(bytes);
   if (!reader.Get(&offer.sender) || !reader.Get(&offer.ticket) || !reader.Get(&offer.size) ||
       !reader.Get(&readable) || readable > 1 || !reader.Get(&offer.offset) || !reader.AtEnd()) {
     return std::nullopt;
@@ -114,7 +114,7 @@ std::optional<OfferOf> UnpackOffer(const std::string& bytes) {
 }
 
 void PackChunk(const ChunkOf& chunk, google::protobuf::Any* into) {
-  protocol::Writer writer;
+  Writer writer;
   writer.Put(chunk.receiver);
   writer.Put(chunk.ticket);
   writer.Put(chunk.offset);
@@ -244,7 +244,7 @@ bool ServeChunk(const tensorflow::RecvTensorRequest& request, ::grpc::ByteBuffer
                 tensorflow::Status* status) {
   if (request.transport_options().type_url() != kChunkType) return false;
   ChunkOf chunk;
-  protocol::Reader reader(request.transport_options().value());
+  Reader reader(request.transport_options().value());
   if (!reader.Get(&chunk.receiver) || !reader.Get(&chunk.ticket) || !reader.Get(&chunk.offset) ||
       !reader.Get(&chunk.length) || !reader.AtEnd()) {
     *status = tensorflow::errors::InvalidArgument("malformed request for a chunk of a tensor");
@@ -309,21 +309,22 @@ bool ParseChunk(::grpc::ByteBuffer* source, Caller::Chunk* chunk) {
   return true;
 }
 
-Receipt::Receipt(const Caller& caller)
-    : caller_(caller), ticket_(static_cast<uint64_t>(UniqueId())) {}
+Receipt::Receipt(std::shared_ptr<const Caller> caller)
+    : caller_(std::move(caller)), ticket_(static_cast<uint64_t>(UniqueId())) {}
 
-std::shared_ptr<Receipt> Receipt::ForTensor(tensorflow::DeviceBase* device, const Caller& caller) {
+std::shared_ptr<Receipt> Receipt::ForTensor(tensorflow::DeviceBase* device,
+                                            std::shared_ptr<const Caller> caller) {
   // Towards an accelerator the bytes go through TensorFlow's own copy.
   if (!Peers::Get().Any() || device == nullptr ||
       device->tensorflow_accelerator_device_info() != nullptr) {
     return nullptr;
   }
-  return std::shared_ptr<Receipt>(new Receipt(caller));
+  return std::shared_ptr<Receipt>(new Receipt(std::move(caller)));
 }
 
-std::shared_ptr<Receipt> Receipt::ForBuffer(const Caller& caller) {
+std::shared_ptr<Receipt> Receipt::ForBuffer(std::shared_ptr<const Caller> caller) {
   if (!Peers::Get().Any()) return nullptr;
-  return std::shared_ptr<Receipt>(new Receipt(caller));
+  return std::shared_ptr<Receipt>(new Receipt(std::move(caller)));
 }
 
 void Receipt::Ask(tensorflow::RecvTensorRequest* request) const {
@@ -368,10 +369,10 @@ void Receipt::Fetch(const std::string& bytes, uint8_t* into, uint64_t size,
   if (!offer.has_value() || offer->ticket != ticket_ || offer->size != size) {
     GiveUp();
     return done(tensorflow::errors::Internal(
-        caller_.target, " offered ", offer.has_value() ? absl::StrCat(offer->size, " bytes") : "?",
+        caller_->target, " offered ", offer.has_value() ? absl::StrCat(offer->size, " bytes") : "?",
         " where ", size, " were asked for"));
   }
-  KnownSenders::Get().Remember(caller_.target, offer->sender);
+  KnownSenders::Get().Remember(caller_->target, offer->sender);
   if (!offer->readable) {
     auto ended = [self = *this, done = std::move(done), size](const Status& status) {
       self.ReleaseByCall();
@@ -385,10 +386,10 @@ void Receipt::Fetch(const std::string& bytes, uint8_t* into, uint64_t size,
       PackChunk({Peers::Get().self(), self.ticket_, offset, length},
                 request.mutable_transport_options());
       auto chunk = std::make_shared<Caller::Chunk>(Caller::Chunk{into + offset, length});
-      self.caller_.call(request, chunk.get(),
-                        [chunk, chunk_done](const tensorflow::Status& status) {
-                          chunk_done(FromTensorFlow(status));
-                        });
+      self.caller_->call(request, chunk.get(),
+                         [chunk, chunk_done](const tensorflow::Status& status) {
+                           chunk_done(FromTensorFlow(status));
+                         });
     };
     return protocol::TransferChunks(size, protocol::kChunkBytes, protocol::kChunksInFlight,
                                     std::move(start), std::move(ended));
@@ -413,7 +414,7 @@ void Receipt::Fetch(const std::string& bytes, uint8_t* into, uint64_t size,
   };
   const int copiers = std::min(kMaxCopiers, tensorflow::port::MaxParallelism());
   tensorflow::thread::ThreadPool* const pool =
-      size > kCopyPart && copiers > 1 ? caller_.threadpool : nullptr;
+      size > kCopyPart && copiers > 1 ? caller_->threadpool : nullptr;
   auto start = [link, into, pool, from = offer->offset](uint64_t offset, uint64_t length,
                                                         std::function<void(Status)> part_done) {
     auto copy = [link, into, from, offset, length, part_done] {
@@ -427,7 +428,7 @@ void Receipt::Fetch(const std::string& bytes, uint8_t* into, uint64_t size,
 }
 
 void Receipt::GiveUp() const {
-  const std::optional<NodeId> sender = KnownSenders::Get().Find(caller_.target);
+  const std::optional<NodeId> sender = KnownSenders::Get().Find(caller_->target);
   if (!sender.has_value()) return;
   if (const auto link = Peers::Get().Reading(*sender)) return link->Release(ticket_);
   ReleaseByCall();
@@ -437,7 +438,7 @@ void Receipt::ReleaseByCall() const {
   tensorflow::RecvTensorRequest release;
   PackChunk({Peers::Get().self(), ticket_, 0, 0}, release.mutable_transport_options());
   auto nothing = std::make_shared<Caller::Chunk>(Caller::Chunk{nullptr, 0});
-  caller_.call(release, nothing.get(), [nothing](const tensorflow::Status&) {});
+  caller_->call(release, nothing.get(), [nothing](const tensorflow::Status&) {});
 }
 
 tensorflow::Status Receipt::Annotated(const Status& status) const {
@@ -445,7 +446,7 @@ tensorflow::Status Receipt::Annotated(const Status& status) const {
   return tensorflow::Status(
       static_cast<absl::StatusCode>(status.code()),
       absl::StrCat(status.message(), "\nAdditional GRPC error information from remote target ",
-                   caller_.target, " while calling RecvTensor"));
+                   caller_->target, " while calling RecvTensor"));
 }
 
 }  // namespace ar_grpc

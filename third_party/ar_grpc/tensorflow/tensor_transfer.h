@@ -74,8 +74,9 @@ class Receipt {
  public:
   // nullptr when nothing is to be asked for: no peer speaks AR-gRPC, or the tensor goes to a
   // device.
-  static std::shared_ptr<Receipt> ForTensor(tensorflow::DeviceBase* device, const Caller& caller);
-  static std::shared_ptr<Receipt> ForBuffer(const Caller& caller);
+  static std::shared_ptr<Receipt> ForTensor(tensorflow::DeviceBase* device,
+                                            std::shared_ptr<const Caller> caller);
+  static std::shared_ptr<Receipt> ForBuffer(std::shared_ptr<const Caller> caller);
 
   // Adds the question to a request.
   void Ask(tensorflow::RecvTensorRequest* request) const;
@@ -89,7 +90,7 @@ class Receipt {
               tensorflow::RecvBufResponse* response, tensorflow::StatusCallback done) const;
 
  private:
-  explicit Receipt(const Caller& caller);
+  explicit Receipt(std::shared_ptr<const Caller> caller);
 
   // Brings `size` bytes to `into`.
   void Fetch(const std::string& offer, uint8_t* into, uint64_t size,
@@ -99,7 +100,7 @@ class Receipt {
   void ReleaseByCall() const;
   tensorflow::Status Annotated(const Status& status) const;
 
-  const Caller caller_;
+  const std::shared_ptr<const Caller> caller_;
   const uint64_t ticket_;
 };
 

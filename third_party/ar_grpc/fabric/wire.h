@@ -1,15 +1,17 @@
 // Copyright 2026 The AR-gRPC TensorFlow authors. Licensed under the Apache License, Version 2.0.
-#ifndef THIRD_PARTY_AR_GRPC_PROTOCOL_WIRE_H_
-#define THIRD_PARTY_AR_GRPC_PROTOCOL_WIRE_H_
+#ifndef THIRD_PARTY_AR_GRPC_FABRIC_WIRE_H_
+#define THIRD_PARTY_AR_GRPC_FABRIC_WIRE_H_
 
 #include <array>
 #include <cstdint>
 #include <cstring>
 #include <string>
 #include <string_view>
+#include <utility>
 
-// Little-endian encoding with explicit widths; nothing is read past the end.
-namespace ar_grpc::protocol {
+// Little-endian encoding with explicit widths, for every message of ours; nothing is read past the
+// end.
+namespace ar_grpc {
 
 class Writer {
  public:
@@ -64,12 +66,13 @@ class Reader {
     rest_.remove_prefix(size);
     return true;
   }
+  std::string_view Rest() { return std::exchange(rest_, {}); }
   bool AtEnd() const { return rest_.empty(); }
 
  private:
   std::string_view rest_;
 };
 
-}  // namespace ar_grpc::protocol
+}  // namespace ar_grpc
 
-#endif  // THIRD_PARTY_AR_GRPC_PROTOCOL_WIRE_H_
+#endif  // THIRD_PARTY_AR_GRPC_FABRIC_WIRE_H_
