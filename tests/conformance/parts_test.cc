@@ -4,6 +4,7 @@
 // of it holds.
 
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,6 +16,7 @@
 
 #include "tests/conformance/testing.h"
 #include "third_party/ar_grpc/fabric/os.h"
+#include "third_party/ar_grpc/fabric/random.h"
 #include "third_party/ar_grpc/fabric/reactor.h"
 #include "third_party/ar_grpc/fabric/registry.h"
 #include "third_party/ar_grpc/fabric/ring.h"
@@ -241,6 +243,16 @@ void TokensDiffer() {
   Check(RandomHex().size() == 32 && RandomHex() != RandomHex(), "random");
 }
 
+void RandomBitsNeedNoDescriptor() {
+  rlimit before = {};
+  Check(getrlimit(RLIMIT_NOFILE, &before) == 0, "getrlimit");
+  const rlimit none = {0, before.rlim_max};
+  Check(setrlimit(RLIMIT_NOFILE, &none) == 0, "setrlimit");
+  const bool differ = RandomSeed() != RandomSeed() && NewToken() != NewToken();
+  Check(setrlimit(RLIMIT_NOFILE, &before) == 0, "setrlimit");
+  Check(differ, "random");
+}
+
 }  // namespace
 }  // namespace ar_grpc::fabric::testing
 
@@ -260,6 +272,7 @@ int main() {
                       {"own counters are not read back", OwnCountersAreNotReadBack},
                       {"fabrics are parsed", FabricsAreParsed},
                       {"tokens differ", TokensDiffer},
+                      {"random bits need no descriptor", RandomBitsNeedNoDescriptor},
                   });
   return 0;
 }

@@ -16,7 +16,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,7 @@ pytestmark = pytest.mark.timeout(120)
 
 PS, WORKER = "ps:0", "worker:0"
 MIB = 2**20
-CLIENT = Path(__file__).with_name("programs") / "ar_client.py"
+PROGRAMS = Path(__file__).with_name("programs")
 LOST = (tf.errors.UnavailableError, tf.errors.AbortedError)
 #: What ar_client.py's step gives.
 SUM = sum(range(100000))
@@ -122,7 +122,7 @@ def test_stock_client(pair: Cluster) -> None:
 def test_client_of_a_stock_server(stock: Cluster) -> None:
     """The first connection learns it by a hello, the second within a minute says none."""
     settings = {"targets": [stock.target(PS, AR)] * 3, "seconds": 20}
-    outcome = run_program(CLIENT, settings)
+    outcome = run_program(PROGRAMS / "ar_client.py", settings)
     result = outcome.result()
     assert [each.get("value") for each in result["attempts"]] == [SUM] * 3
     whys = re.findall(r"connected to ipv4:\S+ over tcp: (.*)", outcome.stderr)
@@ -145,7 +145,7 @@ def test_stock_task_in_a_cluster(new_ar_cluster: ClusterFactory, stock_task: str
 def test_forced_fabric_to_a_stock_server(stock: Cluster) -> None:
     """A client that may use nothing but shared memory ends at its deadline; its log says why."""
     settings = {"targets": [stock.target(PS, AR)], "seconds": 3}
-    outcome = run_program(CLIENT, settings, env={"AR_GRPC_FABRICS": "shm"})
+    outcome = run_program(PROGRAMS / "ar_client.py", settings, env={"AR_GRPC_FABRICS": "shm"})
     (attempt,) = outcome.result()["attempts"]
     # TensorFlow dials a master until its deadline, whatever the reason that it cannot be reached.
     assert attempt["error"] in ("UnavailableError", "DeadlineExceededError"), attempt
@@ -175,7 +175,9 @@ def test_forced_fabric_that_no_longer_reaches(new_ar_cluster: ClusterFactory) ->
 def test_unusable_fabrics(value: str) -> None:
     """Neither a server nor a session is made, and the error names the value and the choice."""
     settings = {"server": {"ps": [f"127.0.0.1:{free_port()}"]}, "targets": [f"{AR}://127.0.0.1:1"]}
-    outcome = run_program(CLIENT, {**settings, "seconds": 3}, env={"AR_GRPC_FABRICS": value})
+    outcome = run_program(
+        PROGRAMS / "ar_client.py", {**settings, "seconds": 3}, env={"AR_GRPC_FABRICS": value}
+    )
     for attempt in outcome.result()["attempts"]:
         assert attempt["error"] == "InvalidArgumentError"
         assert f"AR_GRPC_FABRICS={value}:" in attempt["text"]
@@ -558,19 +560,24 @@ RECONNECTS = {
 }
 
 
-@pytest.mark.parametrize("name", RECONNECTS)
-def test_server_that_is_none(stock: Cluster, capfd: Any, name: str) -> None:
-    """The client connects anew without a hello, and works."""
-    first, why = RECONNECTS[name]
+def assert_over_tcp(
+    stock: Cluster, capfd: Any, first: Any, why: str, *, openings: list[bytes]
+) -> None:
+    """A step over a fake server works over TCP, in time, and the log says why it is TCP."""
     with closing(Fake(first, stock.spec["ps"][0])) as fake:
         began = time.monotonic()
         assert summed(fake.target) == SUM
         assert time.monotonic() - began < 8
-        assert fake.openings == [MAGIC, PREFACE[:8]]
+        assert fake.openings == openings
         port = fake.target.split(":")[-1]
-    assert re.search(
-        rf"connected to ipv4:127.0.0.1:{port} over tcp: .*{why}", capfd.readouterr().err
-    )
+    log = capfd.readouterr().err
+    assert re.search(rf"connected to ipv4:127.0.0.1:{port} over tcp: .*{why}", log), log
+
+
+@pytest.mark.parametrize("name", RECONNECTS)
+def test_server_that_is_none(stock: Cluster, capfd: Any, name: str) -> None:
+    """The client connects anew without a hello, and works."""
+    assert_over_tcp(stock, capfd, *RECONNECTS[name], openings=[MAGIC, PREFACE[:8]])
 
 
 def attaches(address: str, token: bytes = b"?" * 16) -> Callable[[socket.socket], bool]:
@@ -599,15 +606,7 @@ STAYS = {
 @pytest.mark.parametrize("name", STAYS)
 def test_fabric_that_cannot_be_had(stock: Cluster, capfd: Any, name: str) -> None:
     """The same connection goes on as TCP."""
-    first, why = STAYS[name]
-    with closing(Fake(first, stock.spec["ps"][0])) as fake:
-        began = time.monotonic()
-        assert summed(fake.target) == SUM
-        assert time.monotonic() - began < 8
-        assert fake.openings == [MAGIC]
-        port = fake.target.split(":")[-1]
-    log = capfd.readouterr().err
-    assert re.search(rf"connected to ipv4:127.0.0.1:{port} over tcp: .*{why}", log), log
+    assert_over_tcp(stock, capfd, *STAYS[name], openings=[MAGIC])
 
 
 def test_wrong_token(stock: Cluster, pair: Cluster, capfd: Any) -> None:
@@ -801,10 +800,7 @@ def only_free(pid: int, free: int) -> Iterator[None]:
 
 @pytest.mark.parametrize("free", [3, 4, 6])
 def test_server_with_few_descriptors(pair: Cluster, free: int) -> None:
-    """Its TCP is served; who attaches over shared memory, and brings three more, is refused.
-
-    Not fewer: upstream's listener gives up for good once an accept finds no descriptor.
-    """
+    """Its TCP is served; who attaches over shared memory, and brings three more, is refused."""
     assert_works(pair, "shm")
     pid = pair[PS].pid
     before = descriptors(pid)
@@ -828,6 +824,40 @@ def test_server_with_few_descriptors(pair: Cluster, free: int) -> None:
         assert_serves_http2(connection)
     settle(before + 1, descriptors, pid)
     assert_works(pair, "shm")
+
+
+@pytest.mark.parametrize("free", [0, 1, 2])
+def test_server_without_descriptors(pair: Cluster, free: int) -> None:
+    """Who comes then waits; the listener outlives it, and serves him once there are some again."""
+    assert_works(pair, "shm")
+    before = descriptors(pair[PS].pid)
+    with ExitStack() as open_connections:
+        with only_free(pair[PS].pid, free):
+            for _ in range(free + 1):
+                last = open_connections.enter_context(closing(connect(pair)))
+                last.sendall(hello("shm"))
+            last.settimeout(1)
+            with pytest.raises(TimeoutError):
+                last.recv(1)
+        last.settimeout(10)
+        assert fields(receive_frame(last)[2])["fabric"] == "shm"
+    settle(before, descriptors, pair[PS].pid)
+    assert_works(pair, "shm")
+
+
+def test_client_with_few_descriptors(pair: Cluster) -> None:
+    """Fewer than it needs: an error in time, never its end; with some more tcp, at last shm."""
+    settings = {"target": pair.target(PS), "other": pair.target(WORKER), "seconds": 2, "most": 24}
+    *few, last = run_program(PROGRAMS / "few_descriptors.py", settings).result()
+    for row in few:
+        assert row["seconds"] < 8, row
+        if "error" in row:
+            assert row["error"] in {"UnavailableError", "DeadlineExceededError"}, row
+        else:
+            assert row["value"] == 100000 * 99999 // 2, row
+    paths = [row.get("path") for row in few]
+    assert paths[-1] == "shm" and "tcp" in paths, few
+    assert last["value"] == 100000 * 99999 // 2 and last["path"] == "shm"
 
 
 def unix_names(pid: int) -> set[str]:

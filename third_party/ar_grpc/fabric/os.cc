@@ -5,15 +5,14 @@
 #include <pthread.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
-#include <random>
 #include <system_error>
 
 #include "third_party/ar_grpc/fabric/fabric.h"
+#include "third_party/ar_grpc/fabric/random.h"
 
 namespace ar_grpc::fabric {
 namespace {
@@ -101,17 +100,9 @@ std::mutex& ForkSafeMutex() {
 
 Token NewToken() {
   Token token;
-  size_t drawn = 0;
-  while (drawn < token.size()) {
-    const ssize_t got = getrandom(token.data() + drawn, token.size() - drawn, 0);
-    if (got > 0) {
-      drawn += got;
-    } else if (errno != EINTR) {
-      // A sandbox without getrandom: the same generator through /dev/urandom.
-      std::random_device device("/dev/urandom");
-      while (drawn < token.size()) token[drawn++] = static_cast<uint8_t>(device());
-    }
-  }
+  if (FillRandom(token.data(), token.size())) return token;
+  // Only names things then: a fabric that peers attach to is not available (shm.cc).
+  for (uint8_t& byte : token) byte = static_cast<uint8_t>(RandomSeed());
   return token;
 }
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "third_party/ar_grpc/fabric/memory.h"
+#include "third_party/ar_grpc/fabric/random.h"
 #include "third_party/ar_grpc/fabric/shm_connector.h"
 #include "third_party/ar_grpc/fabric/shm_listener.h"
 
@@ -24,6 +25,11 @@ class ShmContext final : public Context {
       return Status(StatusCode::kUnimplemented,
                     "vm.overcommit_memory is 2: a page of sparse shared memory may be refused when "
                     "it is touched, which would end the process");
+    }
+    Token token;
+    if (!FillRandom(token.data(), token.size())) {
+      return Status(StatusCode::kUnimplemented,
+                    "getrandom is refused here: without it no peer can prove that it was invited");
     }
     // Tries what every connection and region does.
     return MemfdRegion::Create(1).status();

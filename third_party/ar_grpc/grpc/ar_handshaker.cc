@@ -34,11 +34,11 @@
 #include "src/core/lib/transport/http_connect_handshaker.h"
 #include "src/core/lib/uri/uri_parser.h"
 #include "third_party/ar_grpc/fabric/fabric.h"
+#include "third_party/ar_grpc/fabric/log.h"
 #include "third_party/ar_grpc/fabric/registry.h"
 #include "third_party/ar_grpc/grpc/ar_endpoint.h"
 #include "third_party/ar_grpc/grpc/spin.h"
 #include "third_party/ar_grpc/protocol/hello.h"
-#include "third_party/ar_grpc/protocol/log.h"
 #include "third_party/ar_grpc/protocol/peers.h"
 
 namespace ar_grpc {
@@ -107,9 +107,9 @@ const std::vector<std::string>& AllowedFabrics() {
   return *allowed;
 }
 
-bool TcpAllowed() {
-  const auto& allowed = AllowedFabrics();
-  return std::find(allowed.begin(), allowed.end(), "tcp") != allowed.end();
+bool Allowed(const std::string& name) {
+  const std::vector<std::string>& all = AllowedFabrics();
+  return std::find(all.begin(), all.end(), name) != all.end();
 }
 
 // One handshake. The states, and what each waits for:
@@ -168,8 +168,15 @@ class ArHandshaker : public grpc_core::Handshaker {
     protocol::Hello hello;
     hello.node = protocol::Peers::Get().self();
     for (const std::string& name : AllowedFabrics()) {
-      if (name != "tcp" && fabric::Find(name)->Available().ok()) hello.fabrics.push_back(name);
+      if (name == fabric::kTcp) continue;
+      const Status available = fabric::Find(name)->Available();
+      if (available.ok()) {
+        hello.fabrics.push_back(name);
+      } else if (nothing_offered_.empty()) {
+        nothing_offered_ = absl::StrCat(name, ": ", available.message());
+      }
     }
+    if (!hello.fabrics.empty()) nothing_offered_.clear();
     Send(protocol::Encode(hello));
   }
 
@@ -324,10 +331,10 @@ class ArHandshaker : public grpc_core::Handshaker {
       return Reconnect(answer.status().message());
     }
     server_ = answer->node;
-    if (answer->fabric.empty()) return Stay(answer->reason);
-    const auto& allowed = AllowedFabrics();
-    if (std::find(allowed.begin(), allowed.end(), answer->fabric) == allowed.end() ||
-        fabric::Find(answer->fabric) == nullptr) {
+    if (answer->fabric.empty()) {
+      return Stay(nothing_offered_.empty() ? answer->reason : nothing_offered_);
+    }
+    if (!Allowed(answer->fabric) || fabric::Find(answer->fabric) == nullptr) {
       return Reconnect(absl::StrCat("it chose a fabric that was not offered: ", answer->fabric));
     }
     fabric_ = answer->fabric;
@@ -358,7 +365,7 @@ class ArHandshaker : public grpc_core::Handshaker {
 
   // The server does not speak AR-gRPC and has been confused by the hello: TCP anew.
   void Reconnect(const std::string& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    if (!TcpAllowed()) return FailForced(why);
+    if (!Allowed(fabric::kTcp)) return FailForced(why);
     PlainServers::Get().Remember(peer_);
     absl::StatusOr<grpc_core::URI> uri = grpc_core::URI::Parse(peer_);
     if (!uri.ok() || !grpc_parse_uri(*uri, &address_)) {
@@ -416,12 +423,11 @@ class ArHandshaker : public grpc_core::Handshaker {
 
   void ChooseFabric(const std::vector<std::string>& offered, protocol::Answer* answer)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    const auto& allowed = AllowedFabrics();
     answer->reason = offered.empty() ? "the client offers no fabric"
                                      : "the server allows none of the client's fabrics";
     for (const std::string& name : offered) {
       fabric::Context* const context = fabric::Find(name);
-      if (context == nullptr || std::find(allowed.begin(), allowed.end(), name) == allowed.end()) {
+      if (context == nullptr || !Allowed(name)) {
         continue;
       }
       StatusOr<fabric::Listener*> listener = ListenerOf(context);
@@ -491,10 +497,10 @@ class ArHandshaker : public grpc_core::Handshaker {
   // Both ends speak AR-gRPC, and stay on TCP.
   void Stay(const std::string& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     if (foreign_version_) return StayPlain(why);
-    if (role_ == Role::kClient && !TcpAllowed()) return FailForced(why);
+    if (role_ == Role::kClient && !Allowed(fabric::kTcp)) return FailForced(why);
     const bool client = role_ == Role::kClient;
-    auto link =
-        std::make_shared<protocol::Link>(role_, client ? server_ : client_, peer_, "tcp", nullptr);
+    auto link = std::make_shared<protocol::Link>(role_, client ? server_ : client_, peer_,
+                                                 fabric::kTcp, nullptr);
     args_->endpoint =
         CreateEndpoint(std::move(link), args_->endpoint, interested_parties_, args_->args);
     EndOnTcp(why);
@@ -502,7 +508,7 @@ class ArHandshaker : public grpc_core::Handshaker {
 
   // The other end does not speak AR-gRPC, or not this version.
   void StayPlain(const std::string& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    if (role_ == Role::kClient && !TcpAllowed()) return FailForced(why);
+    if (role_ == Role::kClient && !Allowed(fabric::kTcp)) return FailForced(why);
     EndOnTcp(why);
   }
 
@@ -566,6 +572,8 @@ class ArHandshaker : public grpc_core::Handshaker {
   std::string reason_ ABSL_GUARDED_BY(mu_);
   // Bytes of TCP that belong to no frame yet.
   std::string received_ ABSL_GUARDED_BY(mu_);
+  // Why a client's hello names no fabric, where that is not by AR_GRPC_FABRICS.
+  std::string nothing_offered_ ABSL_GUARDED_BY(mu_);
   std::string fabric_ ABSL_GUARDED_BY(mu_);
   protocol::NodeId server_ ABSL_GUARDED_BY(mu_) = {};
   protocol::NodeId client_ ABSL_GUARDED_BY(mu_) = {};

@@ -3,11 +3,10 @@
 #include "third_party/ar_grpc/tensorflow/unique_id.h"
 
 #include <pthread.h>
-#include <sys/random.h>
-#include <time.h>
-#include <unistd.h>
 
 #include <atomic>
+
+#include "third_party/ar_grpc/fabric/random.h"
 
 namespace ar_grpc {
 namespace {
@@ -18,24 +17,14 @@ uint64_t Mix(uint64_t x) {
   return x ^ (x >> 31);
 }
 
-uint64_t RandomStart() {
-  uint64_t start = 0;
-  if (getrandom(&start, sizeof(start), 0) == sizeof(start)) return start;
-  // No entropy source (an old sandbox): two processes still differ in pid or start time.
-  timespec now = {};
-  clock_gettime(CLOCK_REALTIME, &now);
-  return Mix(static_cast<uint64_t>(now.tv_sec) * 1000000000u + now.tv_nsec) ^
-         Mix(static_cast<uint64_t>(getpid()) << 32);
-}
-
 // Never destroyed: threads may draw ids while the process ends.
 std::atomic<uint64_t>& Next() {
-  static std::atomic<uint64_t>* const next = new std::atomic<uint64_t>(RandomStart());
+  static std::atomic<uint64_t>* const next = new std::atomic<uint64_t>(fabric::RandomSeed());
   return *next;
 }
 
 // A forked child must not repeat its parent's ids.
-void StartAnew() { Next().store(RandomStart(), std::memory_order_relaxed); }
+void StartAnew() { Next().store(fabric::RandomSeed(), std::memory_order_relaxed); }
 
 }  // namespace
 
