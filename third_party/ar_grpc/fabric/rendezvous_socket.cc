@@ -17,6 +17,8 @@
 #include <string_view>
 #include <utility>
 
+#include "third_party/ar_grpc/fabric/log.h"
+
 namespace ar_grpc::fabric::shm {
 namespace {
 
@@ -118,16 +120,19 @@ StatusOr<std::unique_ptr<RendezvousSockets>> RendezvousSockets::Listen(
   listening->sockets_.push_back(std::move(*fd));
   if (directory.empty()) return listening;
 
-  if (directory.front() != '/' || directory.find(',') != std::string::npos) {
-    return Status(StatusCode::kInvalidArgument,
-                  "AR_GRPC_SHM_DIR is not an absolute path without a comma: " + directory);
-  }
   SweepStaleSockets(directory);
   const std::string path =
       directory + "/" + name + "." + std::to_string(getpid()) + std::string(kListening);
-  StatusOr<UniqueFd> path_fd = ListenAtPath(path);
+  const bool usable = directory.front() == '/' && directory.find(',') == std::string::npos;
+  StatusOr<UniqueFd> path_fd =
+      usable ? ListenAtPath(path)
+             : Status(StatusCode::kInvalidArgument, "not an absolute path without a comma");
   if (!path_fd.ok()) {
-    return Status(path_fd.status().code(), "AR_GRPC_SHM_DIR: " + path_fd.status().message());
+    Log(Severity::kError, "AR_GRPC_SHM_DIR=" + directory +
+                              " cannot be used, so a process in another network "
+                              "namespace stays on tcp: " +
+                              path_fd.status().message());
+    return listening;
   }
   listening->path_ = path;
   listening->address_ += "," + path;
