@@ -104,7 +104,7 @@ def expected(cluster: Cluster, fabric: str, sender: str, size: int) -> list[dict
 # --- sizes ----------------------------------------------------------------------------------------
 
 #: Where something changes: arena, block of a gRPC read, ring, part of a copy, chunk.
-EDGES = [ARENA_SMALLEST, 64 * KIB, MIB, 4 * MIB, 8 * MIB, 16 * MIB]
+EDGES = [ARENA_SMALLEST, 64 * KIB, 256 * KIB, MIB, 4 * MIB, 8 * MIB, 16 * MIB]
 SIZES = [1, *(edge + off for edge in EDGES for off in (-1, 0, 1))]
 
 

@@ -1,7 +1,5 @@
 // Copyright 2026 The AR-gRPC TensorFlow authors. Licensed under the Apache License, Version 2.0.
 
-#include "third_party/ar_grpc/tensorflow/tensor_transfer.h"
-
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -28,6 +26,7 @@
 #include "third_party/ar_grpc/protocol/measure.h"
 #include "third_party/ar_grpc/protocol/peers.h"
 #include "third_party/ar_grpc/tensorflow/cpu_arena.h"
+#include "third_party/ar_grpc/tensorflow/tensor_transfer.h"
 #include "third_party/ar_grpc/tensorflow/unique_id.h"
 
 namespace ar_grpc {
@@ -43,8 +42,8 @@ constexpr char kAskType[] = "ar-grpc/ask.1";
 constexpr char kOfferType[] = "ar-grpc/offer.1";
 constexpr char kChunkType[] = "ar-grpc/chunk.1";
 
-// Parts of a large tensor that are copied at once, by as many cores.
-constexpr uint64_t kCopyPart = uint64_t{4} << 20;
+// Larger tensors are copied in parts, by as many cores as are free.
+constexpr uint64_t kCopyPart = uint64_t{256} << 10;
 constexpr int kMaxCopiers = 4;
 
 struct Ask {
@@ -207,6 +206,61 @@ class KnownSenders {
  private:
   std::mutex mu_;
   std::map<std::string, NodeId> nodes_;
+};
+
+// One tensor's way out of a peer's region. Whoever calls Work copies parts until none is left, so a
+// thread that comes late, or never, delays nothing.
+class CopyInParts {
+ public:
+  CopyInParts(std::shared_ptr<protocol::Link> link, uint64_t from, uint8_t* into, uint64_t size,
+              std::function<void(const Status&)> done)
+      : link_(std::move(link)),
+        from_(from),
+        into_(into),
+        size_(size),
+        done_(std::move(done)),
+        parts_(std::max<uint64_t>((size + kCopyPart - 1) / kCopyPart, 1)),
+        left_(parts_) {}
+
+  // How many threads have work.
+  int copiers() const {
+    return static_cast<int>(
+        std::min<uint64_t>(std::min(kMaxCopiers, tensorflow::port::MaxParallelism()), parts_));
+  }
+
+  void Work() {
+    for (;;) {
+      const uint64_t part = next_.fetch_add(1);
+      if (part >= parts_) return;
+      const uint64_t offset = part * kCopyPart;
+      link_->connection()->Get(from_ + offset, into_ + offset, std::min(kCopyPart, size_ - offset),
+                               [this](const Status& status) { Ended(status); });
+    }
+  }
+
+ private:
+  void Ended(const Status& status) {
+    if (!status.ok()) {
+      std::lock_guard<std::mutex> lock(mu_);
+      status_ = status;
+    }
+    if (left_.fetch_sub(1) > 1) return;
+    std::unique_lock<std::mutex> lock(mu_);
+    const Status all = status_;
+    lock.unlock();
+    done_(all);
+  }
+
+  const std::shared_ptr<protocol::Link> link_;
+  const uint64_t from_;
+  uint8_t* const into_;
+  const uint64_t size_;
+  const std::function<void(const Status&)> done_;
+  const uint64_t parts_;
+  std::atomic<uint64_t> next_{0};
+  std::atomic<uint64_t> left_;  // parts that have not ended
+  std::mutex mu_;
+  Status status_;
 };
 
 Status FromTensorFlow(const tensorflow::Status& status) {
@@ -412,19 +466,13 @@ void Receipt::Fetch(const std::string& bytes, uint8_t* into, uint64_t size,
     Peers::Get().CountRendezvous(size);
     done(tensorflow::OkStatus());
   };
-  const int copiers = std::min(kMaxCopiers, tensorflow::port::MaxParallelism());
-  tensorflow::thread::ThreadPool* const pool =
-      size > kCopyPart && copiers > 1 ? caller_->threadpool : nullptr;
-  auto start = [link, into, pool, from = offer->offset](uint64_t offset, uint64_t length,
-                                                        std::function<void(Status)> part_done) {
-    auto copy = [link, into, from, offset, length, part_done] {
-      link->connection()->Get(from + offset, into + offset, length, part_done);
-    };
-    if (pool == nullptr) return copy();
-    pool->Schedule(std::move(copy));
-  };
-  protocol::TransferChunks(size, pool == nullptr ? std::max<uint64_t>(size, 1) : kCopyPart, copiers,
-                           std::move(start), std::move(ended));
+  auto copy = std::make_shared<CopyInParts>(link, offer->offset, into, size, std::move(ended));
+  if (caller_->threadpool != nullptr) {
+    for (int i = 1; i < copy->copiers(); ++i) {
+      caller_->threadpool->Schedule([copy] { copy->Work(); });
+    }
+  }
+  copy->Work();
 }
 
 void Receipt::GiveUp() const {
