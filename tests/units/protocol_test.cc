@@ -58,11 +58,11 @@ Figures Machine() {
 void GoldenTables() {
   const Figures figures = Machine();
   EXPECT(Print(Envelope(figures, true), figures, true) ==
-         "       0 B .. 30.48 KiB   eager                    2.0 us\n"
-         " 30.48 KiB .. any size    rendezvous              13.8 us\n");
+         "       0 B .. 15.24 KiB   eager                    2.0 us\n"
+         " 15.24 KiB .. any size    rendezvous               7.9 us\n");
   EXPECT(Print(Envelope(figures, false), figures, false) ==
-         "       0 B .. 58.18 KiB   eager                    2.0 us\n"
-         " 58.18 KiB .. any size    staged rendezvous       24.5 us\n");
+         "       0 B .. 29.09 KiB   eager                    2.0 us\n"
+         " 29.09 KiB .. any size    staged rendezvous       13.3 us\n");
   Figures tcp = figures;
   tcp.one_sided = false;
   const std::vector<Row> table = Envelope(tcp, false);

@@ -58,8 +58,9 @@ double Cost(Protocol protocol, const Figures& figures, uint64_t bytes, bool in_r
   const double copy = size / figures.copy_bytes_per_us;
   const double streamed =
       copy * figures.stream_copies + size / kFrameBytes * figures.message_us * kFrameShare;
-  // The receiver says when it is done, which may wake the sender.
-  const double rendezvous = figures.message_us + figures.wake_us;
+  // To hold the offer and to release it take as long as a message each. Nobody waits for the
+  // release, so what it takes to wake the sender for it does not count.
+  const double rendezvous = 2 * figures.message_us;
   switch (protocol) {
     case Protocol::kEager:
       return bytes <= kEagerLimit ? figures.message_us + streamed : kNever;
