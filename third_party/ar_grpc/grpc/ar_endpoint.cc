@@ -126,6 +126,8 @@ class FabricEndpoint
     GPR_ASSERT(read_done_ == nullptr);
     read_slices_ = slices;
     read_done_ = done;
+    // Bytes of the peer's may lie there still; the owner has said that it wants none.
+    if (shutdown_) return FinishRead(end_);
     TryRead();
   }
 
