@@ -22,3 +22,9 @@ WHEEL_INCLUDES = [
     "-isystem",
     WHEEL + "/external/farmhash_archive/src",
 ]
+
+# Of tests; compiler and linker.
+SANITIZERS = [
+    "-fsanitize=address,undefined",
+    "-fno-sanitize-recover=all",
+]

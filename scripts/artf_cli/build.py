@@ -72,16 +72,10 @@ def _sweep() -> None:
             path.unlink(missing_ok=True)
 
 
-def build(base: str = "tensorflow-cpu", python: str | None = None) -> Built:
-    """Builds the wheel for `python` (such as `cp311`; default: the newest of ours found here).
-
-    Raises ArtfError when something is missing or wrong; `dist/` then is as it was.
-    """
-    seconds: dict[str, float] = {}
-    python = python or default_python()
+def _compile(target: str, base: str, python: str, seconds: dict[str, float]) -> Path:
+    """Checks and fetches what a build needs and builds `target`; returns the folder bazel-bin."""
     manifest = pins.load()
     pin = manifest.wheel(base, python)
-    _sweep()
     _check_disk()
     with stage("check the patches", seconds):
         patches.lint()
@@ -94,9 +88,22 @@ def build(base: str = "tensorflow-cpu", python: str | None = None) -> Built:
         fetch.wheel(pin, manifest.sources["tensorflow"].version)
     with stage("compile, link and pack", seconds):
         settings = {"ARTF_BASE": base, "ARTF_WHEEL_PYTHON": python}
-        out = bazel.build(
-            engine, "//build:wheel", settings, lambda line: note(line.replace("[", "\\["))
-        )
+        return bazel.build(engine, target, settings, lambda line: note(line.replace("[", "\\[")))
+
+
+def grpc_suites(base: str = "tensorflow-cpu", python: str | None = None) -> Path:
+    """Builds gRPC's own tests on the library's objects; returns the folder of the programs."""
+    return _compile("//build:grpc_suites", base, python or default_python(), {}) / "build"
+
+
+def build(base: str = "tensorflow-cpu", python: str | None = None) -> Built:
+    """Builds the wheel for `python` (such as `cp311`; default: the newest of ours found here).
+
+    Raises ArtfError when something is missing or wrong; `dist/` then is as it was.
+    """
+    seconds: dict[str, float] = {}
+    _sweep()
+    out = _compile("//build:wheel", base, python or default_python(), seconds)
     begin = time.monotonic()
     found = list((out / "build" / "wheel").glob("*.whl"))
     if len(found) != 1:

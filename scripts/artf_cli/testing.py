@@ -15,11 +15,12 @@ from artf_cli.console import note
 from artf_cli.errors import ArtfError
 from artf_cli.paths import REPO
 
-# In this order: cheap first. The first four run beside artf, the others on the installed wheel.
-# The first four need no wheel.
+# In this order: cheap first. Of these the first four need nothing built.
 _CHEAP = ("lint", "patches", "units", "conformance")
-SUITES = (*_CHEAP, "wheel", "recv", "tf2", "faults")
-_BESIDE = (*_CHEAP, "wheel")
+_GRPC = "grpc-suites"
+SUITES = (*_CHEAP, "wheel", "recv", "tf2", "faults", _GRPC)
+# They run beside artf, the others on the installed wheel.
+_BESIDE = (*_CHEAP, "wheel", _GRPC)
 _NO_TESTS_COLLECTED = 5
 
 
@@ -38,7 +39,7 @@ class Result:
 def run(
     suites: Sequence[str], base: str, python: str | None, pytest_arguments: Sequence[str]
 ) -> Result:
-    """Runs `suites` in their fixed order; those that need the wheel build it first.
+    """Runs `suites` in their fixed order; what they need is built first.
 
     Raises ArtfError when pytest itself cannot run, or when the arguments select no test.
     """
@@ -47,31 +48,34 @@ def run(
     for suite in SUITES:
         if suite not in suites:
             continue
+        built: dict[str, str] = {}
+        if suite == _GRPC:
+            built["ARTF_GRPC_SUITES"] = str(build.grpc_suites(base, python))
+        elif suite not in _CHEAP:
+            wheel = wheel or build.build(base, python).wheel
+            built["ARTF_WHEEL"] = str(wheel)
         if suite in _BESIDE:
             interpreter = bootstrap.environment("dev")
-        if suite not in _CHEAP and wheel is None:
-            wheel = build.build(base, python).wheel
-        if suite not in _BESIDE:
+        else:
             assert wheel is not None
             interpreter = venv.make(wheel, "runtime-tests")
         note(f"suite {suite}")
-        _run_suite(suite, interpreter, wheel, pytest_arguments, result)
+        _run_suite(suite, interpreter, built, pytest_arguments, result)
     if result.passed + result.failed + result.skipped == 0:
         raise ArtfError("no test was selected", "check what stands after --")
     return result
 
 
 def _run_suite(
-    suite: str, python: Path, wheel: Path | None, arguments: Sequence[str], result: Result
+    suite: str, python: Path, built: dict[str, str], arguments: Sequence[str], result: Result
 ) -> None:
     with tempfile.TemporaryDirectory(prefix="artf-test-") as folder:
         report = Path(folder) / "report.xml"
-        env = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+        env = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", **built}
         # The tests of artf import it; those of the wheel must not see this tree.
         env["PYTHONPATH"] = str(REPO / "scripts") if suite in _BESIDE else ""
-        if wheel is not None:
-            env["ARTF_WHEEL"] = str(wheel)
-        command = [str(python), "-m", "pytest", f"tests/{suite}", f"--junitxml={report}"]
+        folder_of_tests = f"tests/{suite.replace('-', '_')}"
+        command = [str(python), "-m", "pytest", folder_of_tests, f"--junitxml={report}"]
         command += ["-p", "no:cacheprovider", *arguments]
         done = subprocess.run(command, cwd=REPO, env=env)
         if done.returncode == _NO_TESTS_COLLECTED:
