@@ -1,5 +1,7 @@
 // Copyright 2026 The AR-gRPC TensorFlow authors. Licensed under the Apache License, Version 2.0.
 
+#include "third_party/ar_grpc/tensorflow/tensor_transfer.h"
+
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -26,7 +28,6 @@
 #include "third_party/ar_grpc/protocol/measure.h"
 #include "third_party/ar_grpc/protocol/peers.h"
 #include "third_party/ar_grpc/tensorflow/cpu_arena.h"
-#include "third_party/ar_grpc/tensorflow/tensor_transfer.h"
 #include "third_party/ar_grpc/tensorflow/unique_id.h"
 
 namespace ar_grpc {
