@@ -95,12 +95,21 @@ def path_of(cluster: Cluster, client: str, server: str) -> str | None:
     return fabric
 
 
-def shared_memory(pid: int) -> int:
-    """Bytes of shared memory that a process has touched."""
+def _status_bytes(pid: int, field: str) -> int:
     text = Path(f"/proc/{pid}/status").read_text()
-    found = re.search(r"RssShmem:\s+(\d+) kB", text)
+    found = re.search(rf"{field}:\s+(\d+) kB", text)
     assert found, text
     return int(found[1]) * 1024
+
+
+def shared_memory(pid: int) -> int:
+    """Bytes of shared memory that a process has touched."""
+    return _status_bytes(pid, "RssShmem")
+
+
+def resident(pid: int) -> int:
+    """Bytes of memory of its own that a process has touched."""
+    return _status_bytes(pid, "RssAnon")
 
 
 def descriptors(pid: int) -> int:

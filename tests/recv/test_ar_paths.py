@@ -21,8 +21,10 @@ from common.ar import (
     ARENA_SMALLEST,
     Moved,
     arena_bytes,
+    descriptors,
     moved,
     path_of,
+    resident,
     settle,
     shared_memory,
     thresholds,
@@ -481,6 +483,45 @@ def test_huge_to_a_stock_peer(new_ar_cluster: ClusterFactory) -> None:
 
 
 # --- memory ---------------------------------------------------------------------------------------
+
+
+@over
+@pytest.mark.parametrize(
+    "steps",
+    [2000, pytest.param(100000, marks=[pytest.mark.slow, pytest.mark.timeout(1200)])],
+)
+def test_steps_leave_nothing(pair: Cluster, fabric: str, steps: int) -> None:
+    """After a tenth of the steps neither memory nor descriptors nor shared memory grow."""
+    size = 200 * KIB + 3  # by rendezvous over shm
+    looks = {"resident": resident, "descriptors": descriptors, "shared": shared_memory}
+    slack = {"resident": 32 * MIB, "descriptors": 2, "shared": MIB}
+
+    def used() -> dict[tuple[str, str], int]:
+        wait_no_offers(pair, PS, WORKER)
+        return {
+            (task, what): look(pair[task].pid)
+            for task in (PS, WORKER)
+            for what, look in looks.items()
+        }
+
+    with session_on(pair, seconds=1000) as session:
+        with tf.device(task_device(PS)):
+            fed = tf.compat.v1.placeholder(tf.int64, [])
+            small = fed * 3
+            large = tf.fill([size], tf.cast(fed % 251, tf.uint8))
+        with tf.device(task_device(WORKER)):
+            got = tf.stack([small, tf.reduce_sum(tf.cast(large, tf.int64))])
+        step_of = session.make_callable(got, [fed])
+        received = Moved(pair, WORKER)
+        for step in range(steps):
+            assert step_of(step).tolist() == [step * 3, step % 251 * size], f"step {step}"
+            if step == steps // 10:
+                before = used()
+        assert received() == (moved(steps, steps * size) if fabric == "shm" else moved())
+        after = used()
+    grown = {key: after[key] - before[key] for key in before}
+    print(grown)
+    assert all(by <= slack[what] for (_, what), by in grown.items()), grown
 
 
 @pytest.mark.slow

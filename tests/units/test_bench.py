@@ -10,12 +10,15 @@ from fake_tasks import make_runtime
 
 from artf_cli import cluster
 from artf_cli.bench import recv
-from artf_cli.bench.recv import Size, parse_size, rows_of
+from artf_cli.bench.recv import Size, Spent, parse_size, rows_of
 from artf_cli.console import out
 from artf_cli.errors import ArtfError
 
 HERE = Path(sys.executable)
-KEYS = {"bench", "protocol", "bytes", "tensors", "fabric", "median_us", "samples_us", "ratio"}
+KEYS = {
+    *("bench", "protocol", "bytes", "tensors", "fabric"),
+    *("median_us", "samples_us", "ratio", "cpu_s_per_gb"),
+}
 
 
 @pytest.fixture
@@ -39,6 +42,7 @@ def test_protocols_take_turns_and_rows_have_the_contracts_fields(log: Path) -> N
     expected += [["check", size, protocol] for size in ("4", "2048") for protocol in both]
     assert done == expected
     assert all(set(row) == KEYS for row in rows)
+    assert rows[0].pop("cpu_s_per_gb") >= 0  # type: ignore[misc]
     assert rows[0] == {
         "bench": "recv",
         "protocol": "grpc",
@@ -69,7 +73,9 @@ def test_without_stock_grpc_there_is_no_ratio(log: Path) -> None:
 def test_the_ratio_is_of_medians() -> None:
     size = Size(4)
     samples = {("grpc", size): [10.0, 100.0, 20.0], ("x", size): [5.0, 4.0, 90.0]}
-    rows = rows_of(samples, {("grpc", size): "tcp", ("x", size): "shm"})
+    spent = {("grpc", size): Spent(0.5, 10**9), ("x", size): Spent(0.5, 4 * 10**9)}
+    rows = rows_of(samples, {("grpc", size): "tcp", ("x", size): "shm"}, spent)
+    assert [row["cpu_s_per_gb"] for row in rows] == [0.5, 0.125]
     assert [row["median_us"] for row in rows] == [20.0, 5.0]
     assert [row["ratio"] for row in rows] == [1.0, 4.0]
     assert rows[1]["samples_us"] == [5.0, 4.0, 90.0]
@@ -124,10 +130,11 @@ def test_arguments_that_cannot_work_are_refused(log: Path) -> None:
 
 def test_render_shows_sizes_paths_and_ratios() -> None:
     size = Size(16 << 20)
+    spent = {("grpc", size): Spent(1.25, 10**9), ("grpc+ar", size): Spent(0.2, 10**9)}
     samples = {("grpc", size): [9700.0, 9700.0], ("grpc+ar", size): [1000.0, 940.0]}
-    rows = rows_of(samples, {("grpc", size): "tcp", ("grpc+ar", size): "shm"})
+    rows = rows_of(samples, {("grpc", size): "tcp", ("grpc+ar", size): "shm"}, spent)
     with out.capture() as capture:
         recv.render(rows)
     text = capture.get()
-    for word in ("16 MiB", "grpc+ar", "shm", "9.7 ms", "970 µs", "10.00x", "-3% … +3%"):
+    for word in ("16 MiB", "grpc+ar", "shm", "9.7 ms", "970 µs", "10.00x", "-3% … +3%", "1.25"):
         assert word in text

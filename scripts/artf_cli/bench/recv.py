@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypedDict
@@ -55,8 +55,29 @@ class Size:
         return f"{f'{self.tensors}x' if self.tensors > 1 else ''}{value} {unit}"
 
 
+#: A protocol and what it moves in each step.
+Case = tuple[str, Size]
+
+
+@dataclass
+class Spent:
+    """What all bursts of a case took of the CPUs, and what they moved."""
+
+    cpu_s: float = 0.0
+    bytes: int = 0
+
+    @property
+    def cpu_s_per_gb(self) -> float:
+        """CPU seconds for each 10^9 bytes."""
+        return self.cpu_s / self.bytes * 1e9
+
+
 class Row(TypedDict):
-    """The result of one case of one protocol; `ratio` is stock grpc's median over this one's."""
+    """The result of one case of one protocol.
+
+    `ratio` is stock grpc's median over this one's; `cpu_s_per_gb` the CPU seconds that both
+    processes spent, over the gigabytes (10^9 bytes) that they moved.
+    """
 
     bench: str
     protocol: str
@@ -66,6 +87,7 @@ class Row(TypedDict):
     median_us: float
     samples_us: list[float]
     ratio: float | None
+    cpu_s_per_gb: float
 
 
 def parse_size(text: str, tensors: int = 1) -> Size:
@@ -99,7 +121,9 @@ def _check_memory(sizes: Sequence[Size], protocols: int) -> None:
 
 
 def rows_of(
-    samples: dict[tuple[str, Size], list[float]], fabrics: dict[tuple[str, Size], str]
+    samples: Mapping[Case, list[float]],
+    fabrics: Mapping[Case, str],
+    spent: Mapping[Case, Spent],
 ) -> list[Row]:
     """The rows of per-round medians in µs, by size and then in the protocols' order."""
     rows: list[Row] = []
@@ -116,6 +140,7 @@ def rows_of(
                 median_us=round(median, 1),
                 samples_us=[round(value, 1) for value in values],
                 ratio=round(statistics.median(stock) / median, 3) if stock else None,
+                cpu_s_per_gb=round(spent[protocol, size].cpu_s_per_gb, 4),
             )
         )
     return rows
@@ -161,20 +186,22 @@ def run(
         with Meter("recv", steps, progress) as meter:
             for cluster in clusters.values():
                 cluster.serve()
-            fabrics: dict[tuple[str, Size], str] = {}
+            fabrics: dict[Case, str] = {}
             for number, size in enumerate(cases):
                 for name, cluster in clusters.items():
                     meter.show(len(fabrics), f"checking {size} over {name}")
                     fabrics[name, size] = _prepare(cluster, size, number)
-            samples: dict[tuple[str, Size], list[float]] = {
+            samples: dict[Case, list[float]] = {
                 (name, size): [] for size in cases for name in names
             }
+            spent = {case: Spent() for case in samples}
             done = len(fabrics)
             for turn in range(rounds):
                 for number, size in enumerate(cases):
                     for name in names if turn % 2 == 0 else reversed(names):
                         meter.show(done, f"round {turn + 1}: {size} over {name}")
-                        samples[name, size].append(_burst(clusters[name], number))
+                        case = name, size
+                        samples[case].append(_burst(clusters[name], number, size, spent[case]))
                         done += 1
             # The cases shared a server all the while: none may have got another's values.
             for number, size in enumerate(cases):
@@ -183,7 +210,7 @@ def run(
                     cluster.ask([_WORKER], "check", case=number)
                     done += 1
         leave_all(group, list(clusters.values()))
-    return rows_of(samples, fabrics)
+    return rows_of(samples, fabrics, spent)
 
 
 def _prepare(cluster: Cluster, size: Size, number: int) -> str:
@@ -194,11 +221,16 @@ def _prepare(cluster: Cluster, size: Size, number: int) -> str:
     return observed_paths(before, cluster.report(), {_WORKER: size.total})[_WORKER]
 
 
-def _burst(cluster: Cluster, number: int) -> float:
+def _burst(cluster: Cluster, number: int, size: Size, spent: Spent) -> float:
+    """The median time of a burst's steps in µs; adds what they took to `spent`."""
+    before = cluster.cpu_seconds()
     answer = cluster.ask(
         [_WORKER], "burst", case=number, least=_LEAST_STEPS, most=_MOST_STEPS, seconds=_BURST_S
     )
-    return float(statistics.median(answer[_WORKER]["samples_us"]))
+    samples = answer[_WORKER]["samples_us"]
+    spent.cpu_s += cluster.cpu_seconds() - before
+    spent.bytes += len(samples) * size.total
+    return float(statistics.median(samples))
 
 
 def duration(us: float) -> str:
@@ -214,7 +246,7 @@ def render(rows: Sequence[Row], title: str = "") -> None:
     table.add_column("size")
     table.add_column("protocol")
     table.add_column("path")
-    for column in ("median", "rounds", "against grpc"):
+    for column in ("median", "rounds", "against grpc", "CPU s/GB"):
         table.add_column(column, justify="right")
     last = ""
     for row in rows:
@@ -227,6 +259,7 @@ def render(rows: Sequence[Row], title: str = "") -> None:
             duration(row["median_us"]),
             f"{low:+.0%} … {high:+.0%}",
             f"{row['ratio']:.2f}x" if row["ratio"] is not None else "-",
+            f"{row['cpu_s_per_gb']:.3g}",
         )
         last = size
     out.print(table)
