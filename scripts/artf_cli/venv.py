@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -9,6 +10,9 @@ from pathlib import Path
 from artf_cli import interpreters, pins
 from artf_cli.errors import ArtfError
 from artf_cli.paths import REQUIREMENTS, cache_dir
+
+#: Environments of one kind that stay in the cache, each 1.4 GB: the last used ones.
+KEPT = 3
 
 
 def _pip(python: Path, *arguments: str) -> None:
@@ -25,14 +29,16 @@ def _pip(python: Path, *arguments: str) -> None:
 def make(wheel: Path, requirements: str = "runtime") -> Path:
     """The Python of an environment with `wheel` and its locked requirements installed.
 
-    It lies in the cache under the wheel's hash and is made again when either changed; `pip check`
-    must be clean. Raises ArtfError; a half-made environment is removed.
+    It lies in the cache under the wheel's hash and is made again when either changed, and then the
+    ones that were used longest ago go. `pip check` must be clean. Raises ArtfError; a half-made
+    environment is removed.
     """
     lock = REQUIREMENTS / f"{requirements}.txt"
     key = f"{pins.sha256_of(wheel)[:12]}-{pins.sha256_of(lock)[:8]}"
     root = cache_dir() / "venvs" / f"{requirements}-{key}"
     python = root / "bin" / "python"
     if (root / "READY").exists():
+        (root / "READY").touch()
         return python
     shutil.rmtree(root, ignore_errors=True)
     root.parent.mkdir(parents=True, exist_ok=True)
@@ -50,4 +56,15 @@ def make(wheel: Path, requirements: str = "runtime") -> Path:
         shutil.rmtree(root, ignore_errors=True)
         raise
     (root / "READY").touch()
+    sweep(root.parent, requirements)
     return python
+
+
+def sweep(folder: Path, requirements: str) -> None:
+    """Removes the environments of one kind from `folder`, but for the KEPT last used ones."""
+    name = re.compile(rf"{re.escape(requirements)}-[0-9a-f]{{12}}-[0-9a-f]{{8}}")
+    marks = [root / "READY" for root in folder.iterdir() if name.fullmatch(root.name)]
+    used = sorted((mark for mark in marks if mark.exists()), key=lambda mark: mark.stat().st_mtime)
+    for mark in used[:-KEPT]:
+        mark.unlink()  # first: half an environment must not be taken for a whole one
+        shutil.rmtree(mark.parent, ignore_errors=True)
