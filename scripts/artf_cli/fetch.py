@@ -137,6 +137,8 @@ def _from_debian(pin: DebianArchive, target: Path) -> Path:
         f'Dir::Etc::sourcelist "{folder}/sources.list";\nDir::Etc::sourceparts "-";\n'
         f'Dir::State::lists "{folder}/lists";\nDir::Cache "{folder}/cache";\n'
         'APT::Sandbox::User "";\nDebug::NoLocking "1";\n'
+        # A mirror may lag behind, and it is the archive's own sha256 that counts.
+        'Acquire::Check-Valid-Until "false";\n'
     )
     _apt(["update", "-qq"], folder)
     listing = _apt(["source", "--print-uris", f"{pin.package}/{pin.suite}"], folder)
