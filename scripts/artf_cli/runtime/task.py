@@ -57,6 +57,16 @@ def _ar_status() -> dict[str, Any] | None:
     return cast("dict[str, Any]", ar_grpc.status())
 
 
+def _resolved(address: str) -> set[str]:
+    """`HOST:PORT` as connections have it: by number."""
+    host, _, port = address.rpartition(":")
+    try:
+        found = socket.getaddrinfo(host, int(port), socket.AF_INET, socket.SOCK_STREAM)
+    except OSError:  # its container has ended
+        return {address}
+    return {f"{one[4][0]}:{port}" for one in found}
+
+
 class Task:
     """A task of a cluster on this machine's loopback; subclasses add `do_NAME` methods.
 
@@ -106,13 +116,18 @@ class Task:
         # A rendezvous is counted by the one who reads; over all tasks each byte counts once.
         read = status.get("rendezvous_bytes", 0)
         paths = {path.partition(":")[2]: fabric for path, fabric in status["paths"].items()}
+        names = {
+            resolved: name
+            for address, name in self._names.items()
+            for resolved in _resolved(address)
+        }
         return {
             "bytes_sent": sum(tcp.bytes_sent for tcp in sockets)
             + status.get("stream_bytes_sent", 0)
             + read,
             "connections": [asdict(tcp) for tcp in sockets if tcp.established],
             "fabrics": {
-                name: paths[address] for address, name in self._names.items() if address in paths
+                name: paths[address] for address, name in names.items() if address in paths
             },
             "fabric_bytes_received": status.get("stream_bytes_received", 0) + read,
         }

@@ -103,13 +103,17 @@ class LeNetTask(Task):
                 self._accuracy = tf.reduce_mean(tf.cast(right, tf.float32))
                 parameters = tf.compat.v1.trainable_variables()
                 optimizer = tf.compat.v1.train.AdamOptimizer(_LEARNING_RATE)
-                self._update = optimizer.minimize(self._loss)
+                self._update = self._minimise(optimizer)
                 self._initialise = tf.compat.v1.global_variables_initializer()
         self._session = tf.compat.v1.Session(
             self.server.target, graph=graph, config=session_config(self.index)
         )
         sizes = (v.shape.num_elements() * v.dtype.size for v in parameters)
         return {"parameter_bytes": sum(sizes)}
+
+    def _minimise(self, optimizer: Any) -> Any:
+        """The operation that takes one step."""
+        return optimizer.minimize(self._loss)
 
     def do_initialise(self) -> None:
         """Gives the variables on the parameter server their first values."""
