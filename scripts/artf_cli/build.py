@@ -42,7 +42,7 @@ def _check_disk() -> None:
             )
 
 
-def _publish(wheel: Path) -> Path:
+def publish(wheel: Path) -> Path:
     """Copies the wheel into `dist/` in one step, in place of an older one for the same Python."""
     target = DIST / wheel.name
     stem = "-".join(wheel.name.split("-")[:3])
@@ -108,7 +108,7 @@ def build(base: str = "tensorflow-cpu", python: str | None = None) -> Built:
     found = list((out / "build" / "wheel").glob("*.whl"))
     if len(found) != 1:
         raise ArtfError(f"the build left {len(found)} wheels in {out}", "delete that folder")
-    wheel = _publish(found[0])
+    wheel = publish(found[0])
     seconds["copy to dist"] = round(time.monotonic() - begin, 1)
     return Built(wheel, seconds)
 

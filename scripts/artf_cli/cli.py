@@ -20,6 +20,7 @@ from artf_cli import fetch, pins, quickstart, testing, venv
 from artf_cli import patches as patches_module
 from artf_cli.bench import recv
 from artf_cli.console import emit_json, err, note, out, stage
+from artf_cli.containers import bases, engine, images, training
 from artf_cli.errors import ArtfError
 
 _json = click.option("--json", "as_json", is_flag=True, help="End with one JSON object.")
@@ -35,6 +36,9 @@ _python = click.option(
     type=click.Choice(build_module.PYTHONS),
     help="The Python of the wheel [default: this one's, else the newest found].",
 )
+_container = click.option(
+    "--container", is_flag=True, help="Build, and train, in containers (Docker or podman)."
+)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -45,9 +49,22 @@ def main() -> None:
 @main.command(name="quickstart")
 @_base
 @_python
+@_container
+@click.option(
+    "--layout",
+    type=click.Choice(training.LAYOUTS),
+    help="What the containers share [default: volume].",
+)
 @_json
-def quickstart_command(base: str, python: str | None, as_json: bool) -> None:
+def quickstart_command(
+    base: str, python: str | None, container: bool, layout: str | None, as_json: bool
+) -> None:
     """Builds the wheel if needed, installs it in a fresh environment and trains over it."""
+    if layout and not container:
+        raise click.UsageError("--layout is for --container")
+    if container:
+        _container_quickstart(base, python, layout or training.LAYOUTS[0], as_json)
+        return
     built = build_module.build(base, python)
     seconds = dict(built.seconds)
     with stage("install the wheel in a fresh environment", seconds):
@@ -73,13 +90,57 @@ def quickstart_command(base: str, python: str | None, as_json: bool) -> None:
     out.print(f"wheel: {built.wheel}", soft_wrap=True)
 
 
+def _container_quickstart(base: str, python: str | None, layout: str, as_json: bool) -> None:
+    found = engine.find()
+    found.need_compose()
+    seconds: dict[str, float] = {}
+    wheel = images.build_wheel(found, base, python or images.IMAGE_PYTHON, seconds)
+    made = images.build_runtime(found, wheel, seconds)
+    build_seconds = round(sum(seconds.values()), 1)
+    with stage("train over each protocol", seconds):
+        runs = training.run(found, made[-1].name, layout)
+    if as_json:
+        emit_json(
+            {
+                "wheel": str(wheel),
+                "build_seconds": build_seconds,
+                "runs": runs,
+                "images": [asdict(image) for image in made],
+                "stage_seconds": seconds,
+            }
+        )
+        return
+    quickstart.render_runs(runs)
+    _render_seconds(seconds)
+    for image in made:
+        out.print(f"image: {image.name} ({image.bytes / 1e6:.0f} MB)", soft_wrap=True)
+    out.print(f"wheel: {wheel}", soft_wrap=True)
+
+
 @main.command(name="build")
 @_base
 @_python
+@_container
+@click.option(
+    "--pin-bases", is_flag=True, help="First record the registry's digests of the base images."
+)
 @_json
-def build_command(base: str, python: str | None, as_json: bool) -> None:
+def build_command(
+    base: str, python: str | None, container: bool, pin_bases: bool, as_json: bool
+) -> None:
     """Builds the wheel into dist/ from the pinned sources."""
-    built = build_module.build(base, python)
+    if pin_bases and not container:
+        raise click.UsageError("--pin-bases is for --container")
+    if container:
+        found = engine.find()
+        if pin_bases:
+            for name in bases.record(found):
+                note(f"pinned {name}")
+        seconds: dict[str, float] = {}
+        wheel = images.build_wheel(found, base, python or images.IMAGE_PYTHON, seconds)
+        built = build_module.Built(wheel, seconds)
+    else:
+        built = build_module.build(base, python)
     if as_json:
         emit_json(
             {

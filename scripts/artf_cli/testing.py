@@ -17,10 +17,12 @@ from artf_cli.paths import REPO
 
 # In this order: cheap first. Of these the first four need nothing built.
 _CHEAP = ("lint", "patches", "units", "conformance")
+# In this order: cheap first. Of these the first four need nothing built.
+_CHEAP = ("lint", "patches", "units", "conformance")
 _GRPC = "grpc-suites"
-SUITES = (*_CHEAP, "wheel", "recv", "tf2", "faults", _GRPC)
+SUITES = (*_CHEAP, "wheel", "containers", "recv", "tf2", "faults", _GRPC)
 # They run beside artf, the others on the installed wheel.
-_BESIDE = (*_CHEAP, "wheel", _GRPC)
+_BESIDE = (*_CHEAP, "wheel", "containers", _GRPC)
 _NO_TESTS_COLLECTED = 5
 
 

@@ -94,7 +94,7 @@ def test_a_wheel_that_cannot_be_copied_leaves_dist_as_it_was(
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "copyfile", full)
         with pytest.raises(ArtfError, match="No space left on device"):
-            build._publish(new)
+            build.publish(new)
     assert {p.name: p.read_bytes() for p in dist.iterdir()} == {"w.whl": b"old"}
     # A copy whose process was killed is swept; a live one's is not.
     (dist / ".w.whl.999999999").write_bytes(b"n")
@@ -103,7 +103,7 @@ def test_a_wheel_that_cannot_be_copied_leaves_dist_as_it_was(
     build._sweep()
     assert {p.name for p in dist.iterdir()} == {"w.whl", mine.name}
     mine.unlink()
-    assert build._publish(new).read_bytes() == b"new"
+    assert build.publish(new).read_bytes() == b"new"
 
 
 def test_a_new_platform_tag_replaces_the_old_wheel(
@@ -113,7 +113,7 @@ def test_a_new_platform_tag_replaces_the_old_wheel(
     monkeypatch.setattr(build, "DIST", dist)
     for name in ("d-1-cp311-cp311-a.whl", "d-1-cp310-cp310-a.whl", "d-1-cp311-cp311-b.whl"):
         (tmp_path / name).write_bytes(name.encode())
-        build._publish(tmp_path / name)
+        build.publish(tmp_path / name)
     assert {p.name for p in dist.iterdir()} == {"d-1-cp310-cp310-a.whl", "d-1-cp311-cp311-b.whl"}
 
 

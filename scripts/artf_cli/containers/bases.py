@@ -1,0 +1,67 @@
+"""The public images that the Dockerfiles start from, each pinned by digest where that is known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import tomlkit
+
+from artf_cli.console import note
+from artf_cli.containers.engine import Engine
+from artf_cli.errors import ArtfError
+from artf_cli.paths import REPO
+
+FILE = REPO / "docker" / "bases.toml"
+
+
+def _digest(engine: Engine, image: str) -> str:
+    """The registry's digest of a local image; empty when it came from no registry."""
+    found = engine.inspect(image) or {}
+    digests = [text.partition("@")[2] for text in found.get("RepoDigests") or []]
+    return digests[0] if digests else ""
+
+
+def _pinned(image: str, digest: str) -> str:
+    return f"{image.partition(':')[0]}@{digest}" if digest else image
+
+
+def resolve(engine: Engine, names: Sequence[str], file: Path = FILE) -> dict[str, str]:
+    """Build argument → image to start from, for each of `names`, pulled if need be.
+
+    An image whose digest is recorded must have it; else the digest that the registry gave is
+    used. An image that was loaded by hand has none, and a line says so.
+    """
+    arguments = {}
+    document = tomlkit.parse(file.read_text()).unwrap()
+    for argument in names:
+        base = document[argument]
+        image, digest = str(base["image"]), str(base["digest"])
+        wanted = _pinned(image, digest)
+        if engine.inspect(wanted) is None:
+            note(f"pulling {wanted}")
+            engine.ask("pull", "--quiet", wanted)
+        digest = digest or _digest(engine, image)
+        if not digest:
+            note(f"{image} was not pulled from a registry: it has no digest to pin")
+        arguments[argument] = _pinned(image, digest)
+    return arguments
+
+
+def record(engine: Engine, file: Path = FILE) -> list[str]:
+    """Asks the registry for each image and writes its digest into `file`; returns the names.
+
+    Raises ArtfError when the registry cannot be reached, and leaves the file as it was.
+    """
+    document = tomlkit.parse(file.read_text())
+    names = []
+    for base in document.values():
+        image = str(base["image"])
+        engine.ask("pull", "--quiet", image)
+        digest = _digest(engine, image)
+        if not digest:
+            raise ArtfError(f"{image} came without a digest", "remove the local image of that name")
+        base["digest"] = digest
+        names.append(f"{image}@{digest}")
+    file.write_text(tomlkit.dumps(document))
+    return names

@@ -1,0 +1,205 @@
+"""A Docker engine of the tests' own: own data, own socket, own network namespace.
+
+What containers send to each other stays in that namespace, which has no way out. Builds get
+packages through a proxy that listens inside it and connects from outside.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Coroutine
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+NEEDED = ("dockerd", "docker-compose", "iptables", "ip", "mmdebstrap", "nsenter", "unshare")
+BASES = {"debian:bookworm-slim": "bookworm", "debian:bullseye-slim": "bullseye"}
+_START_S = 60.0
+_STOP_S = 60.0
+_BLOCK = 1 << 16
+
+
+def why_not() -> str:
+    """Why no engine can be started here; empty when one can."""
+    if os.geteuid() != 0:
+        return "only root can start a Docker engine"
+    absent = [name for name in NEEDED if shutil.which(name) is None]
+    if absent:
+        return f"no {', '.join(absent)} on PATH (docker.io, docker-compose, iptables, mmdebstrap)"
+    return ""
+
+
+def _setns(namespace: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.setns(namespace, 0) != 0:
+        raise OSError(ctypes.get_errno(), "setns")
+
+
+def _listen_in(namespace: int) -> socket.socket:
+    """A socket that listens on the loopback of another network namespace."""
+    made: list[socket.socket] = []
+
+    def enter() -> None:
+        # A namespace is a thread's own: this one ends with the thread.
+        _setns(namespace)
+        made.append(socket.create_server(("127.0.0.1", 0)))
+
+    thread = threading.Thread(target=enter)
+    thread.start()
+    thread.join()
+    return made[0]
+
+
+class _Proxy:
+    """An HTTP proxy (CONNECT, and GET of absolute addresses) on a socket that listens already."""
+
+    def __init__(self, listening: socket.socket) -> None:
+        self.address = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        self._server = self._wait(asyncio.start_server(self._serve, sock=listening))
+
+    def _wait(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(10)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            with suppress(OSError, ValueError, asyncio.IncompleteReadError):
+                await self._forward(reader, writer)
+        finally:
+            writer.close()
+
+    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        first, _, rest = head.partition(b"\r\n")
+        method, address, version = first.split(b" ")
+        if method == b"CONNECT":
+            host, _, port = address.decode().rpartition(":")
+            there, to = await asyncio.open_connection(host, int(port))
+            writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+        else:
+            place, _, path = address.decode().partition("://")[2].partition("/")
+            host, _, port = place.partition(":")
+            there, to = await asyncio.open_connection(host, int(port or 80))
+            # One request a connection: the next may be for another host.
+            lines = [line for line in rest.split(b"\r\n") if b"onnection:" not in line[:20]]
+            to.write(b"%s /%s %s\r\nConnection: close\r\n" % (method, path.encode(), version))
+            to.write(b"\r\n".join(lines))
+        await asyncio.gather(self._copy(reader, to), self._copy(there, writer))
+
+    async def _copy(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            while block := await source.read(_BLOCK):
+                sink.write(block)
+                await sink.drain()
+        with suppress(OSError):
+            sink.write_eof()
+
+    def close(self) -> None:
+        self._loop.call_soon_threadsafe(self._server.close)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)
+
+
+class OwnEngine:
+    """A running engine; `env` is what a command needs to find it and to build with it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.log = folder / "dockerd.log"
+        self.env: dict[str, str] = {}
+        self._proxy: _Proxy | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def start(self) -> OwnEngine:
+        """Starts the engine; raises RuntimeError with the end of its log when it does not come."""
+        socket_path = self.folder / "docker.sock"
+        command = ["unshare", "--net", "--", "dockerd", "--data-root", str(self.folder / "data")]
+        command += ["--exec-root", str(self.folder / "exec"), "--host", f"unix://{socket_path}"]
+        command += ["--pidfile", str(self.folder / "docker.pid"), "--bridge", "none"]
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+        # Debian's own client builds with BuildKit without a plugin; another may stand before it.
+        path = os.pathsep.join(("/usr/bin", os.environ.get("PATH", "")))
+        self.env = {"DOCKER_HOST": f"unix://{socket_path}", "PATH": path}
+        limit = time.monotonic() + _START_S
+        while self.docker("version", check=False).returncode != 0:
+            if self._process.poll() is not None or time.monotonic() > limit:
+                self.close()
+                raise RuntimeError(self.log.read_text(errors="replace")[-2000:])
+            time.sleep(0.2)
+        enter = ["nsenter", f"--net=/proc/{self.pid}/ns/net"]
+        subprocess.run([*enter, "ip", "link", "set", "lo", "up"], check=True)
+        namespace = os.open(f"/proc/{self.pid}/ns/net", os.O_RDONLY)
+        try:
+            self._proxy = _Proxy(_listen_in(namespace))
+        finally:
+            os.close(namespace)
+        for name in ("http_proxy", "https_proxy"):
+            self.env[name] = self._proxy.address
+        self.env["ARTF_BUILD_NETWORK"] = "host"
+        for name in ("PIP_CERT", "SSL_CERT_FILE"):
+            if os.environ.get(name):
+                self.env["ARTF_CA"] = os.environ[name]
+        return self
+
+    def docker(self, *words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """Runs Docker's client against this engine."""
+        return subprocess.run(
+            ["/usr/bin/docker", *words],
+            env={**os.environ, **self.env, "DOCKER_BUILDKIT": "1"},
+            capture_output=True,
+            text=True,
+            check=check,
+        )
+
+    def load_base(self, image: str) -> None:
+        """Makes a Debian by mmdebstrap and loads it under its public name."""
+        if self.docker("image", "inspect", image, check=False).returncode == 0:
+            return
+        archive = self.folder / "base.tar"
+        make = ["mmdebstrap", "--quiet", "--variant=minbase", BASES[image], str(archive)]
+        mirror = os.environ.get("ARTF_APT_MIRROR")
+        subprocess.run([*make, *([mirror] if mirror else [])], check=True, capture_output=True)
+        self.docker("import", "--change", 'CMD ["bash"]', str(archive), image)
+        archive.unlink()
+
+    def close(self) -> None:
+        """Stops the engine and removes all that it kept."""
+        if self._proxy is not None:
+            self._proxy.close()
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+            try:
+                self._process.wait(_STOP_S)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        for name in self.mounts():
+            subprocess.run(["umount", "--lazy", name], check=False)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def mounts(self) -> list[str]:
+        """Mounts below this engine's folder, the innermost first."""
+        found = [
+            line.split(" ")[4]
+            for line in Path("/proc/self/mountinfo").read_text().split("\n")
+            if line
+        ]
+        return sorted((name for name in found if name.startswith(f"{self.folder}/")), reverse=True)
