@@ -151,8 +151,7 @@ class OwnEngine:
             self._proxy = _Proxy(_listen_in(namespace))
         finally:
             os.close(namespace)
-        for name in ("http_proxy", "https_proxy"):
-            self.env[name] = self._proxy.address
+        self.env["ARTF_BUILD_PROXY"] = self._proxy.address
         self.env["ARTF_BUILD_NETWORK"] = "host"
         for name in ("PIP_CERT", "SSL_CERT_FILE"):
             if os.environ.get(name):

@@ -221,10 +221,15 @@ def test_what_a_site_needs_comes_from_the_environment(
         monkeypatch.setenv(name, value)
     images.build_wheel(engine.find(), "tensorflow-cpu", "cp311", {})
     command = fake.calls()[-1]
+    assert "--build-arg http_proxy=http://proxy.example:1" in command
+    monkeypatch.setenv("ARTF_BUILD_PROXY", "http://inner.example:1")
+    images.build_wheel(engine.find(), "tensorflow-cpu", "cp311", {})
+    command = fake.calls()[-1]
     for words in (
         "--build-arg APT_MIRROR=http://mirror.example",
         "--build-arg PIP_INDEX_URL=http://index.example",
-        "--build-arg http_proxy=http://proxy.example:1",
+        "--build-arg http_proxy=http://inner.example:1",
+        "--build-arg https_proxy=http://inner.example:1",
         f"--secret id=ca,src={bundle}",
         "--network=host",
     ):

@@ -1,8 +1,8 @@
 """Builds the images: the wheel by docker/build.Dockerfile, the rest by docker/runtime.Dockerfile.
 
 What a site needs comes from the environment and stays out of the images: `ARTF_APT_MIRROR` and
-`PIP_INDEX_URL` (build arguments), proxies (`http_proxy` and its kin), `ARTF_CA` and `ARTF_PIP_CONF`
-(files, mounted as secrets), `ARTF_BUILD_NETWORK` (the network that builds run in).
+`PIP_INDEX_URL` (build arguments), `ARTF_BUILD_PROXY` (else `http_proxy` and its kin), `ARTF_CA` and
+`ARTF_PIP_CONF` (files, mounted as secrets), `ARTF_BUILD_NETWORK` (the network that builds run in).
 """
 
 from __future__ import annotations
@@ -56,6 +56,9 @@ def _site_words() -> list[str]:
             words += ["--build-arg", f"{argument}={os.environ[variable]}"]
     for name in _PROXIES:
         value = os.environ.get(name) or os.environ.get(name.upper())
+        if name != "no_proxy":
+            # One on this machine's loopback may have another address in a build.
+            value = os.environ.get("ARTF_BUILD_PROXY") or value
         if value:
             words += ["--build-arg", f"{name}={value}", "--build-arg", f"{name.upper()}={value}"]
     for secret, variable in (("ca", "ARTF_CA"), ("pip", "ARTF_PIP_CONF")):

@@ -1,0 +1,192 @@
+"""Real containers on a real engine: the image, and the three layouts of docker/compose.yaml."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from artf_cli import pins
+from artf_cli.containers.engine import Engine
+from artf_cli.containers.images import Image
+from artf_cli.containers.training import TASKS, Training, run_of
+from artf_cli.errors import ArtfError
+from artf_cli.progress import Meter
+from common.own_engine import OwnEngine
+
+pytestmark = pytest.mark.timeout(900)
+
+AR = "grpc+ar"
+STEPS = 200
+PATHS = {"volume": "shm", "namespace": "shm", "apart": "tcp"}
+
+
+def quiet() -> Meter:
+    return Meter("", 1, shown=False)
+
+
+def until(condition: Callable[[], Any], seconds: float, what: str) -> Any:
+    """The first true value of `condition`."""
+    limit = time.monotonic() + seconds
+    while time.monotonic() < limit:
+        value = condition()
+        if value:
+            return value
+        time.sleep(0.2)
+    raise AssertionError(f"not within {seconds:.0f} s: {what}")
+
+
+def run_in(own: OwnEngine, image: str, *command: str) -> str:
+    """What a command prints in a new container that reaches nothing."""
+    return own.docker("run", "--rm", "--network", "none", image, *command).stdout
+
+
+def test_the_runtime_image_is_small_and_not_root(
+    own_engine: OwnEngine, engine: Engine, images: list[Image]
+) -> None:
+    runtime = images[0]
+    size = int(run_in(own_engine, runtime.name, "du", "-s", "-B1", "/opt/tensorflow").split()[0])
+    assert runtime.bytes <= 1.3 * size, f"{runtime.bytes} bytes for {size} of wheel and needs"
+    found = engine.inspect(runtime.name)
+    assert found is not None
+    assert found["Config"]["User"] == "1000:1000"
+    labels = found["Config"]["Labels"]
+    assert labels["org.opencontainers.image.version"] == pins.load().version
+    assert labels["org.opencontainers.image.licenses"] == "Apache-2.0"
+    assert labels["org.opencontainers.image.revision"]
+    code = "import ctypes, os; ctypes.CDLL('libibverbs.so.1'); print(os.getuid())"
+    assert run_in(own_engine, runtime.name, "python", "-c", code).split() == ["1000"]
+
+
+def test_no_image_keeps_what_a_site_passed_in(own_engine: OwnEngine, images: list[Image]) -> None:
+    proxy = own_engine.env["ARTF_BUILD_PROXY"].rpartition("/")[2]
+    for image in images:
+        kept = own_engine.docker("image", "inspect", image.name).stdout
+        kept += own_engine.docker("history", "--no-trunc", image.name).stdout
+        assert proxy not in kept
+        look = (
+            f"grep -rIl '{proxy}' /etc /opt/ar-grpc /home /tmp /root 2>/dev/null; ls /run/secrets"
+        )
+        done = own_engine.docker(
+            "run", "--rm", "--network", "none", image.name, "sh", "-c", look, check=False
+        )
+        assert done.stdout == ""
+
+
+def test_the_health_check_trains_a_step(own_engine: OwnEngine, images: list[Image]) -> None:
+    """Healthy while the server runs, unhealthy when it stands still."""
+    settings = ["--env", "CLUSTER=ps=127.0.0.1:2222 worker=127.0.0.1:2223", "--env", "TASK=ps:0"]
+    settings += ["--health-interval=1s", "--health-timeout=15s", "--health-retries=1"]
+    words = ["run", "--detach", "--network", "none", "--health-start-period=0s", *settings]
+    container = own_engine.docker(*words, images[-1].name).stdout.strip()
+
+    def health() -> dict[str, Any]:
+        text = own_engine.docker("inspect", "--format", "{{json .State}}", container).stdout
+        state: dict[str, Any] = json.loads(text)
+        return state
+
+    try:
+        state = until(lambda: health()["Health"]["Status"] == "healthy" and health(), 60, "healthy")
+        said = state["Health"]["Log"][-1]["Output"]
+        assert "a step of training over grpc+ar://127.0.0.1:2222 is right" in said
+        os.kill(state["Pid"], signal.SIGSTOP)
+        until(lambda: health()["Health"]["Status"] == "unhealthy", 90, "unhealthy")
+    finally:
+        own_engine.docker("rm", "--force", container)
+
+
+def test_without_a_server_the_health_check_makes_its_own(
+    own_engine: OwnEngine, images: list[Image]
+) -> None:
+    said = run_in(own_engine, images[0].name, "python", "/opt/ar-grpc/health.py")
+    assert said.startswith("a step of training over ")
+
+
+def left(own: OwnEngine) -> list[str]:
+    """Containers, networks and volumes of the engine."""
+    names = own.docker("ps", "--all", "--quiet").stdout.split()
+    names += own.docker("volume", "ls", "--quiet").stdout.split()
+    networks = own.docker("network", "ls", "--format", "{{.Name}}").stdout.split()
+    return names + [name for name in networks if name not in ("bridge", "host", "none")]
+
+
+@pytest.mark.parametrize("layout", list(PATHS))
+def test_a_layout_trains_over_its_path(
+    own_engine: OwnEngine, engine: Engine, images: list[Image], layout: str, tmp_path: Path
+) -> None:
+    with Training(engine, images[-1].name, layout, AR, STEPS) as training:
+        results = training.wait(quiet(), tmp_path)
+        logs = {task: training.log(name) for task, name in training.containers().items()}
+    run = run_of(AR, results)
+    path = PATHS[layout]
+    assert run["paths"] == {"worker:0": path, "worker:1": path}
+    assert run["accuracy"] >= 0.95
+    assert results["worker:0"]["steps"] + results["worker:1"]["steps"] >= 2 * STEPS
+    for task in TASKS[1:]:
+        lines = [line for line in logs[task].splitlines() if " connected to " in line]
+        reasons = [line for line in lines if f":2222 over {path}" in line]
+        assert reasons, logs[task]
+        if path == "tcp":
+            assert reasons[0].partition(" over tcp: ")[2], "the reason is missing"
+    assert left(own_engine) == []
+
+
+def sockets(own: OwnEngine, container: str) -> set[str]:
+    return set(own.docker("exec", container, "ls", "/run/ar-grpc").stdout.split())
+
+
+def test_a_killed_worker_takes_part_again(
+    own_engine: OwnEngine, engine: Engine, images: list[Image], tmp_path: Path
+) -> None:
+    """The others train on, it comes again and trains on, and its socket is swept."""
+    steps = 1500
+
+    def progress(task: str) -> int:
+        said = training.answers(names[task])
+        return max((int(one["step"]) for one in said if one["event"] == "progress"), default=0)
+
+    with Training(engine, images[-1].name, "volume", AR, steps) as training:
+        names = training.containers()
+        until(lambda: progress("worker:1") > 50, 120, "both workers train")
+        before = sockets(own_engine, names["ps:0"])
+        assert len(before) == 3
+        reached = progress("worker:0")
+        os.kill(training.state(names["worker:1"])["Pid"], signal.SIGKILL)
+        until(lambda: progress("worker:0") > reached + 20, 30, "the other worker trains on")
+
+        def starts() -> list[int]:
+            said = training.answers(names["worker:1"])
+            return [int(one["step"]) for one in said if one["event"] == "training"]
+
+        first, again = until(lambda: len(starts()) == 2 and starts(), 120, "it trains again")
+        after = sockets(own_engine, names["ps:0"])
+        results = training.wait(quiet(), tmp_path)
+        restarts = {task: training.state(name)["RestartCount"] for task, name in names.items()}
+    assert first < 50
+    assert again > reached
+    assert restarts == {"ps:0": 0, "worker:0": 0, "worker:1": 1}
+    assert len(after) == 3, "the dead worker's socket is still there"
+    assert len(before - after) == 1
+    assert results["worker:1"]["steps"] > 0
+    run = run_of(AR, results)
+    assert run["paths"] == {"worker:0": "shm", "worker:1": "shm"}
+    assert run["accuracy"] >= 0.95
+    assert left(own_engine) == []
+
+
+@pytest.mark.slow
+def test_a_container_that_fails_is_named_and_nothing_is_left(
+    own_engine: OwnEngine, engine: Engine, images: list[Image], tmp_path: Path
+) -> None:
+    with (
+        pytest.raises(ArtfError, match=r"the container of .* ended with status 1: .*'no-such'"),
+        Training(engine, images[-1].name, "apart", "no-such", STEPS) as training,
+    ):
+        training.wait(quiet(), tmp_path)
+    assert left(own_engine) == []
