@@ -19,6 +19,8 @@ from artf_cli.errors import ArtfError
 from artf_cli.paths import BUILD, REPO, cache_dir
 from artf_cli.system import apt_install
 
+# Debian's package.
+PACKAGE = "bazel-bootstrap"
 _SUPPORTED = range(4, 8)
 # What bazelisk is told to run.
 BAZELISK_VERSION = "6.5.0"
@@ -97,7 +99,7 @@ def ensure() -> BazelChoice:
     """`find`, or an installed Debian package; an ArtfError has the command when that cannot be."""
     choice = find()
     if choice is None:
-        apt_install("Bazel 4 to 7", ["bazel-bootstrap"])
+        apt_install("Bazel 4 to 7", [PACKAGE])
         choice = find()
     if choice is None:
         raise ArtfError(

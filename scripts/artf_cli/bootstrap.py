@@ -45,6 +45,10 @@ def _need_venv() -> None:
     packages = ["python3-venv", "python3-pip"]
     cure = f"as root run: apt-get install -y {' '.join(packages)}"
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
+        # All that a build needs in one command, since what else is missing shows only later.
+        listed = (REQUIREMENTS / "debian.txt").read_text().splitlines()
+        every = [line for line in listed if not line.startswith("#")]
+        cure = f"as root run: apt-get update && apt-get install -y {' '.join(every)}"
         fail("python3 has no venv module", cure)
     sys.stderr.write("artf: python3 has no venv module; installing python3-venv\n")
     for command in (["apt-get", "update", "-qq"], ["apt-get", "install", "-y", "-qq", *packages]):

@@ -80,7 +80,7 @@ def _compile(target: str, base: str, python: str, seconds: dict[str, float]) -> 
     with stage("check the patches", seconds):
         patches.lint()
     with stage("build tools", seconds):
-        system.ensure_build_tools()
+        system.ensure_build_tools([] if bazel.find() else [bazel.PACKAGE])
         engine = bazel.ensure()
     with stage("fetch the sources and the base wheel", seconds):
         for name, source in manifest.sources.items():

@@ -32,11 +32,13 @@ def missing(needs: dict[str, str]) -> list[str]:
 def apt_install(what: str, packages: Sequence[str]) -> None:
     """Installs Debian packages as root; else an ArtfError with the command that root must run."""
     command = ["apt-get", "install", "-y", "--no-install-recommends", *packages]
-    cure = f"as root run: {' '.join(command)}"
+    cure = f"as root run: apt-get update && {' '.join(command)}"
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
         raise ArtfError(f"{what} is missing", cure)
     note(f"{what} is missing; installing {', '.join(packages)}")
     env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    # Java's packages fail without this folder, which slim images lack.
+    Path("/usr/share/man/man1").mkdir(parents=True, exist_ok=True)
     for step in (["apt-get", "update", "-qq"], command):
         done = subprocess.run(step, env=env, capture_output=True, text=True)
         if done.returncode != 0:
@@ -44,8 +46,8 @@ def apt_install(what: str, packages: Sequence[str]) -> None:
             raise ArtfError(f"{' '.join(step)} failed: {last}", cure)
 
 
-def ensure_build_tools() -> None:
-    """A compiler, git, protoc and its headers."""
-    packages = missing(BUILD_NEEDS)
+def ensure_build_tools(more: Sequence[str] = ()) -> None:
+    """A compiler, git, protoc and its headers; and `more` packages, so that it is one command."""
+    packages = [*missing(BUILD_NEEDS), *more]
     if packages:
         apt_install("part of the build tools", packages)

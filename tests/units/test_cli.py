@@ -123,7 +123,7 @@ def test_a_missing_tool_is_asked_for_by_exact_command(monkeypatch: pytest.Monkey
     with pytest.raises(ArtfError) as asked:
         system.ensure_build_tools()
     assert asked.value.cure == (
-        "as root run: apt-get install -y --no-install-recommends no-such-package"
+        "as root run: apt-get update && apt-get install -y --no-install-recommends no-such-package"
     )
 
 
