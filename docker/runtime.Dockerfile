@@ -35,8 +35,23 @@ RUN pip install -q --no-cache-dir --disable-pip-version-check --no-deps --no-ind
       /tmp/wheel/*.whl \
     && pip check
 
+# The bill of materials: the Debian packages of the base, the Python packages, our sources.
+FROM installed AS described
+COPY build/requirements/sbom.txt /tmp/
+RUN --mount=type=bind,source=docker/through,target=/usr/local/bin/through \
+    --mount=type=secret,id=ca,target=/run/secrets/ca \
+    --mount=type=secret,id=pip,target=/etc/pip.conf \
+    python3 -m venv /opt/sbom \
+    && through /opt/sbom/bin/pip install -q --no-cache-dir --disable-pip-version-check --no-deps \
+      --require-hashes -r /tmp/sbom.txt
+COPY --from=base /var/lib/dpkg/status /tmp/status
+COPY scripts/artf_cli/containers/sbom.py /tmp/
+RUN /opt/sbom/bin/python /tmp/sbom.py /tmp/status \
+      /opt/tensorflow/lib/python3*/site-packages /tmp/sbom.cdx.json
+
 FROM base AS runtime
 COPY --from=installed /opt/tensorflow/ /opt/tensorflow/
+COPY --from=described /tmp/sbom.cdx.json /usr/share/ar-grpc/
 COPY scripts/artf_cli/runtime/health.py /opt/ar-grpc/
 # Not root; the number is the same in every container, because a peer's user must be the same.
 RUN useradd --uid 1000 --user-group --create-home ar \

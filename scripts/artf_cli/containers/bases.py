@@ -42,7 +42,9 @@ def resolve(engine: Engine, names: Sequence[str], file: Path = FILE) -> dict[str
             note(f"pulling {wanted}")
             engine.ask("pull", "--quiet", wanted)
         digest = digest or _digest(engine, image)
-        if not digest:
+        if digest:
+            note(f"{image} is {digest}")
+        else:
             note(f"{image} was not pulled from a registry: it has no digest to pin")
         arguments[argument] = _pinned(image, digest)
     return arguments
