@@ -18,10 +18,17 @@ import time
 from collections.abc import Coroutine
 from contextlib import suppress
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 NEEDED = ("dockerd", "docker-compose", "iptables", "ip", "mmdebstrap", "nsenter", "unshare")
-BASES = {"debian:bookworm-slim": "bookworm", "debian:bullseye-slim": "bullseye"}
+BASES = {
+    "debian:bookworm": "bookworm",
+    "debian:bookworm-slim": "bookworm",
+    "debian:bullseye-slim": "bullseye",
+}
+# What the slim ones leave out.
+_SLIM = ("/usr/share/man/*", "/usr/share/doc/*", "/usr/share/locale/*")
 _START_S = 60.0
 _STOP_S = 60.0
 _BLOCK = 1 << 16
@@ -110,6 +117,48 @@ class _Proxy:
         self._thread.join(10)
 
 
+class Machine:
+    """A container that stands for a machine; a context manager that removes it."""
+
+    def __init__(self, engine: OwnEngine, container: str) -> None:
+        self._engine = engine
+        self._container = container
+
+    def run(
+        self, command: str, user: str = "root", folder: str = "/", check: bool = True
+    ) -> subprocess.CompletedProcess[str]:
+        """Runs a line of shell as `user`; raises RuntimeError with what it said if it must pass."""
+        words = [
+            "exec",
+            "--user",
+            user,
+            "--workdir",
+            folder,
+            "--env",
+            "DEBIAN_FRONTEND=noninteractive",
+        ]
+        done = self._engine.docker(*words, self._container, "bash", "-lc", command, check=False)
+        if check and done.returncode != 0:
+            raise RuntimeError(
+                f"{command}: {done.returncode}\n{done.stdout}\n{done.stderr}"[-4000:]
+            )
+        return done
+
+    def copy_in(self, source: Path, target: str) -> None:
+        self._engine.docker("cp", str(source), f"{self._container}:{target}")
+
+    def __enter__(self) -> Machine:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._engine.docker("rm", "--force", "--volumes", self._container, check=False)
+
+
 class OwnEngine:
     """A running engine; `env` is what a command needs to find it and to build with it."""
 
@@ -173,11 +222,26 @@ class OwnEngine:
         if self.docker("image", "inspect", image, check=False).returncode == 0:
             return
         archive = self.folder / "base.tar"
-        make = ["mmdebstrap", "--quiet", "--variant=minbase", BASES[image], str(archive)]
+        make = ["mmdebstrap", "--quiet", "--variant=minbase"]
+        if image.endswith("-slim"):
+            make += [f"--dpkgopt=path-exclude={path}" for path in _SLIM]
+        make += [BASES[image], str(archive)]
         mirror = os.environ.get("ARTF_APT_MIRROR")
         subprocess.run([*make, *([mirror] if mirror else [])], check=True, capture_output=True)
         self.docker("import", "--change", 'CMD ["bash"]', str(archive), image)
         archive.unlink()
+
+    def run_online(self, image: str, *words: str | Path) -> Machine:
+        """A container that does nothing yet and reaches packages, as a machine to work on."""
+        settings = ["run", "--detach", "--init", "--network", "host"]
+        for name in ("http_proxy", "https_proxy"):
+            settings += ["--env", f"{name}={self.env['ARTF_BUILD_PROXY']}"]
+        if "ARTF_CA" in self.env:
+            settings += ["--volume", f"{self.env['ARTF_CA']}:/etc/site-ca.pem:ro"]
+            for name in ("PIP_CERT", "REQUESTS_CA_BUNDLE"):
+                settings += ["--env", f"{name}=/etc/site-ca.pem"]
+        settings += [str(word) for word in words]
+        return Machine(self, self.docker(*settings, image, "sleep", "infinity").stdout.strip())
 
     def close(self) -> None:
         """Stops the engine and removes all that it kept."""
@@ -193,6 +257,16 @@ class OwnEngine:
         for name in self.mounts():
             subprocess.run(["umount", "--lazy", name], check=False)
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    def processes(self) -> list[str]:
+        """Command lines of processes that name this engine's folder."""
+        found = []
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
+            with suppress(OSError):
+                line = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                if str(self.folder) in line:
+                    found.append(line)
+        return found
 
     def mounts(self) -> list[str]:
         """Mounts below this engine's folder, the innermost first."""

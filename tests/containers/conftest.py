@@ -32,6 +32,9 @@ def own_engine() -> Iterator[OwnEngine]:
         yield own
     finally:
         own.close()
+    assert own.processes() == []
+    assert own.mounts() == []
+    assert not folder.exists()
 
 
 @pytest.fixture(scope="session")

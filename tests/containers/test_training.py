@@ -190,3 +190,22 @@ def test_a_container_that_fails_is_named_and_nothing_is_left(
     ):
         training.wait(quiet(), tmp_path)
     assert left(own_engine) == []
+
+
+def test_the_image_says_what_it_is_made_of(own_engine: OwnEngine, images: list[Image]) -> None:
+    text = run_in(own_engine, images[0].name, "cat", "/usr/share/ar-grpc/sbom.cdx.json")
+    bill = json.loads(text)
+    assert bill["bomFormat"] == "CycloneDX"
+    parts = {part["name"]: part for part in bill["components"]}
+    ours = parts["tensorflow-cpu"]
+    manifest = pins.load()
+    assert ours["version"] == manifest.version
+    assert {part["name"]: part["version"] for part in ours["components"]} == {
+        name: source.version for name, source in manifest.sources.items()
+    }
+    listed = run_in(own_engine, images[0].name, "pip", "list", "--format=json")
+    for package in json.loads(listed):
+        assert parts[package["name"]]["version"] == package["version"]
+    assert parts["libibverbs1"]["purl"].startswith("pkg:deb/debian/libibverbs1@")
+    debian = run_in(own_engine, images[0].name, "dpkg-query", "-W", "-f", "${Package}\n").split()
+    assert set(debian) <= set(parts)
