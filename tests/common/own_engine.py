@@ -125,9 +125,17 @@ class Machine:
         self._container = container
 
     def run(
-        self, command: str, user: str = "root", folder: str = "/", check: bool = True
+        self,
+        command: str,
+        user: str = "root",
+        folder: str = "/",
+        check: bool = True,
+        seconds: int = 600,
     ) -> subprocess.CompletedProcess[str]:
-        """Runs a line of shell as `user`; raises RuntimeError with what it said if it must pass."""
+        """Runs a line of shell as `user`; raises RuntimeError with what it said if it must pass.
+
+        After `seconds` it is ended, with status 124.
+        """
         words = [
             "exec",
             "--user",
@@ -137,7 +145,9 @@ class Machine:
             "--env",
             "DEBIAN_FRONTEND=noninteractive",
         ]
-        done = self._engine.docker(*words, self._container, "bash", "-lc", command, check=False)
+        done = self._engine.docker(
+            *words, self._container, "timeout", str(seconds), "bash", "-lc", command, check=False
+        )
         if check and done.returncode != 0:
             raise RuntimeError(
                 f"{command}: {done.returncode}\n{done.stdout}\n{done.stderr}"[-4000:]
@@ -234,6 +244,8 @@ class OwnEngine:
     def run_online(self, image: str, *words: str | Path) -> Machine:
         """A container that does nothing yet and reaches packages, as a machine to work on."""
         settings = ["run", "--detach", "--init", "--network", "host"]
+        # gRPC would send even loopback connections to a proxy.
+        settings += ["--env", "no_proxy=127.0.0.1,localhost"]
         for name in ("http_proxy", "https_proxy"):
             settings += ["--env", f"{name}={self.env['ARTF_BUILD_PROXY']}"]
         if "ARTF_CA" in self.env:

@@ -16,6 +16,7 @@ from common.own_engine import Machine, OwnEngine
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3 * 3600)]
 
 IMAGE = "debian:bookworm"
+_LIMIT_S = 5400
 
 
 def readme_commands() -> list[str]:
@@ -51,7 +52,7 @@ def follow(machine: Machine, user: str, name: str) -> list[str]:
     for command in readme_commands():
         while True:
             begin = time.monotonic()
-            done = machine.run(command, user, "/work/repo", check=False)
+            done = machine.run(command, user, "/work/repo", False, _LIMIT_S)
             log += f"{user}$ {command}\n{done.stdout}{done.stderr}"
             log += f"[status {done.returncode}, {time.monotonic() - begin:.0f} s]\n"
             keep(name, log)

@@ -37,7 +37,7 @@ def consume(own: OwnEngine, image: str, wheel: Path, python: str, glibc: str) ->
         machine.run("python3 -m venv venv && venv/bin/pip -q install -U pip", "user", home)
         machine.run(f"{pip} -q install ./{wheel.name}", "user", home)
         assert "No broken requirements" in machine.run(f"{pip} check", "user", home).stdout
-        done = machine.run("venv/bin/python consumer.py", "user", home)
+        done = machine.run("venv/bin/python consumer.py", "user", home, seconds=120)
         found = json.loads(done.stdout.splitlines()[-1])
         assert found["file"].startswith("/home/user/venv/")
         assert found["grpc+ar"] == {"sum": SUM, "path": "shm"}

@@ -48,9 +48,9 @@ def step(protocol: str) -> dict[str, Any]:
 
 def main() -> None:
     if len(sys.argv) > 1:
-        server = serve(json.loads(sys.argv[1]), "ps", sys.argv[2])
+        _server = serve(json.loads(sys.argv[1]), "ps", sys.argv[2])
         sys.stdin.read()
-        del server
+
     else:
         result = {"version": tf.__version__, "file": tf.__file__}
         result.update({protocol: step(protocol) for protocol in ("grpc+ar", "grpc")})
