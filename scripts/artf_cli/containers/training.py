@@ -58,7 +58,7 @@ class Training:
     def __enter__(self) -> Training:
         try:
             self._compose("down", "--volumes", "--remove-orphans")
-            # podman-compose has no profiles in its environment, and takes services' names.
+            # By name: Debian 12's podman-compose knows no profiles.
             self._compose("up", "--detach", *self._services().values())
         except BaseException:
             self._down()
@@ -83,8 +83,7 @@ class Training:
                 signal.signal(number, handler)
 
     def _compose(self, *words: str) -> None:
-        profile = ["--profile", self._layout]
-        command = [*self._engine.need_compose(), "--file", str(_FILE), *profile, *words]
+        command = [*self._engine.need_compose(), "--file", str(_FILE), *words]
         done = subprocess.run(
             command,
             env=self._environment,
