@@ -111,7 +111,10 @@ def test_a_new_client_without_buildx_is_passed_over(folder: Path, tmp_path: Path
 def test_podman_stands_in_for_an_engine_that_is_down(folder: Path) -> None:
     Fake(folder).says("version", error=DOWN, status=1)
     podman = Fake(folder, "podman").says("info", "4.3.1")
-    compose = Fake(folder, "podman-compose").says("version", "1.5")
+    compose = Fake(folder, "podman-compose").says("version", "podman-composer version  1.0.3")
+    with pytest.raises(ArtfError, match=r"podman has no compose here; .* 1\.1 or newer"):
+        engine.find().need_compose()
+    compose.says("version", "podman-compose version 1.6.0\npodman version 4.3.1")
     found = engine.find()
     assert found == Engine("podman", podman.path, "20.10.24", (str(compose.path),))
 
@@ -128,7 +131,7 @@ def test_the_environment_names_an_engine(folder: Path, monkeypatch: pytest.Monke
 
 def test_compose_is_asked_for_by_package(folder: Path) -> None:
     working(folder)
-    with pytest.raises(ArtfError, match=r"no compose here; as root run: .* docker-compose"):
+    with pytest.raises(ArtfError, match=r"no compose here; .* install -y docker-compose"):
         engine.find().need_compose()
 
 

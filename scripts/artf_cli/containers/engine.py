@@ -21,6 +21,10 @@ _PROBE_S = 60.0
 # From this version on, Docker's client builds through its plugin buildx.
 _NEEDS_BUILDX = 23
 _INSTALL = "on Debian as root run: apt-get install -y docker.io docker-compose"
+_COMPOSE = {
+    DOCKER: "on Debian as root run: apt-get install -y docker-compose",
+    PODMAN: "install podman-compose 1.1 or newer (pip install podman-compose; Debian 12's is 1.0)",
+}
 # What engines say → what to do.
 _KNOWN: tuple[tuple[str, str], ...] = (
     (
@@ -90,10 +94,7 @@ class Engine:
     def need_compose(self) -> tuple[str, ...]:
         """The words that run a compose file, or an ArtfError that says what to install."""
         if not self.compose:
-            package = "docker-compose" if self.kind == DOCKER else "podman-compose"
-            raise ArtfError(
-                f"{self.kind} has no compose here", f"as root run: apt-get install -y {package}"
-            )
+            raise ArtfError(f"{self.kind} has no compose here", _COMPOSE[self.kind])
         return self.compose
 
     def root(self) -> Path | None:
@@ -126,7 +127,10 @@ def _compose(kind: str, path: Path) -> tuple[str, ...]:
             return (str(path), "compose")
     for found in _on_path(f"{kind}-compose"):
         done = _run([str(found), "version"])
-        if done is not None and done.returncode == 0:
+        if done is None or done.returncode != 0:
+            continue
+        # podman-compose 1.0, which names itself otherwise, starts no service by name.
+        if kind == DOCKER or re.search(r"podman-compose version (1\.[1-9]|[2-9])", done.stdout):
             return (str(found),)
     return ()
 

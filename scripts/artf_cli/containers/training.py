@@ -57,8 +57,8 @@ class Training:
 
     def __enter__(self) -> Training:
         try:
-            self._compose("down", "--volumes", "--remove-orphans")
-            # By name: Debian 12's podman-compose knows no profiles.
+            self._compose("down", "--volumes")
+            # By name, too: not every compose reads profiles from its environment.
             self._compose("up", "--detach", *self._services().values())
         except BaseException:
             self._down()
@@ -77,7 +77,7 @@ class Training:
         # An impatient second Ctrl-C must not leave half of them running.
         restore = {one: signal.signal(one, signal.SIG_IGN) for one in (signal.SIGINT,)}
         try:
-            self._compose("down", "--volumes", "--remove-orphans", "--timeout", "3")
+            self._compose("down", "--volumes", "--timeout", "3")
         finally:
             for number, handler in restore.items():
                 signal.signal(number, handler)
