@@ -166,7 +166,10 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     dist.mkdir()
     (dist / WHEEL.replace("2_31", "2_34")).write_bytes(b"older")
     monkeypatch.setattr(build, "DIST", dist)
+    monkeypatch.setattr(images, "DISK_NEEDED", 0)
     monkeypatch.setenv("ARTF_CACHE", str(tmp_path / "cache"))
+    for name in ("APT_MIRROR", "CA", "PIP_CONF", "BUILD_NETWORK", "BUILD_PROXY"):
+        monkeypatch.delenv(f"ARTF_{name}", raising=False)
     return dist
 
 
