@@ -15,11 +15,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from filelock import FileLock
+
 from artf_cli.cluster import PS, observed_paths
 from artf_cli.console import note
 from artf_cli.containers.engine import PODMAN, Engine, explain
 from artf_cli.containers.images import DOCKERFILES
 from artf_cli.errors import ArtfError
+from artf_cli.paths import cache_dir
 from artf_cli.progress import Meter
 from artf_cli.quickstart import LEAST_ACCURACY, PROTOCOLS, Run
 from artf_cli.supervise import last_lines, log_folder
@@ -213,6 +216,8 @@ def train(engine: Engine, image: str, layout: str, protocol: str, steps: int = S
     """Trains once in three containers; raises ArtfError when one fails or learns too little."""
     with log_folder("containers") as logs:
         with (
+            # A second run of this user would take the first one's containers for a rest.
+            FileLock(cache_dir() / "containers.lock"),
             Meter(f"LeNet over {protocol} in containers", len(TASKS[1:]) * steps) as meter,
             Training(engine, image, layout, protocol, steps) as training,
         ):
