@@ -17,8 +17,6 @@ from artf_cli.paths import REPO
 
 # In this order: cheap first. Of these the first four need nothing built.
 _CHEAP = ("lint", "patches", "units", "conformance")
-# In this order: cheap first. Of these the first four need nothing built.
-_CHEAP = ("lint", "patches", "units", "conformance")
 _GRPC = "grpc-suites"
 SUITES = (*_CHEAP, "wheel", "containers", "recv", "tf2", "faults", _GRPC)
 # They run beside artf, the others on the installed wheel.
