@@ -46,6 +46,8 @@ PROGRAMS = Path(__file__).with_name("programs")
 LOST = (tf.errors.UnavailableError, tf.errors.AbortedError)
 #: What ar_client.py's step gives.
 SUM = sum(range(100000))
+#: Completion queues of a server: each keeps the descriptor that it was first polled with.
+QUEUES = 11
 SEEN = 2.0  # seconds within which the death of a peer must have ended the steps that need it
 
 
@@ -822,7 +824,7 @@ def test_server_with_few_descriptors(pair: Cluster, free: int) -> None:
             each.close()
         connection.sendall(verdict(False))
         assert_serves_http2(connection)
-    settle(before + 1, descriptors, pid)
+    settle(before + QUEUES, descriptors, pid)
     assert_works(pair, "shm")
 
 
@@ -841,13 +843,18 @@ def test_server_without_descriptors(pair: Cluster, free: int) -> None:
                 last.recv(1)
         last.settimeout(10)
         assert fields(receive_frame(last)[2])["fabric"] == "shm"
-    settle(before, descriptors, pair[PS].pid)
+    settle(before + QUEUES, descriptors, pair[PS].pid)
     assert_works(pair, "shm")
 
 
 def test_client_with_few_descriptors(pair: Cluster) -> None:
     """Fewer than it needs: an error in time, never its end; with some more tcp, at last shm."""
-    settings = {"target": pair.target(PS), "other": pair.target(WORKER), "seconds": 2, "most": 24}
+    settings = {
+        "target": pair.target(PS, AR),
+        "other": pair.target(WORKER, AR),
+        "seconds": 2,
+        "most": 24,
+    }
     *few, last = run_program(PROGRAMS / "few_descriptors.py", settings).result()
     for row in few:
         assert row["seconds"] < 8, row

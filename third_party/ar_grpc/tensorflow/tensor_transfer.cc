@@ -211,7 +211,7 @@ class KnownSenders {
 
 // One tensor's way out of a peer's region. Whoever calls Work copies parts until none is left, so a
 // thread that comes late, or never, delays nothing.
-class CopyInParts {
+class CopyInParts : public std::enable_shared_from_this<CopyInParts> {
  public:
   CopyInParts(std::shared_ptr<protocol::Link> link, uint64_t from, uint8_t* into, uint64_t size,
               std::function<void(const Status&)> done)
@@ -234,8 +234,9 @@ class CopyInParts {
       const uint64_t part = next_.fetch_add(1);
       if (part >= parts_) return;
       const uint64_t offset = part * kCopyPart;
-      link_->connection()->Get(from_ + offset, into_ + offset, std::min(kCopyPart, size_ - offset),
-                               [this](const Status& status) { Ended(status); });
+      link_->connection()->Get(
+          from_ + offset, into_ + offset, std::min(kCopyPart, size_ - offset),
+          [self = shared_from_this()](const Status& status) { self->Ended(status); });
     }
   }
 
