@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -22,6 +23,9 @@ from types import TracebackType
 from typing import Any
 
 NEEDED = ("dockerd", "docker-compose", "iptables", "ip", "mmdebstrap", "nsenter", "unshare")
+_PACKAGES = "docker.io docker-compose iptables iproute2 mmdebstrap"
+# Debian's own client builds with BuildKit without a plugin; another may stand before it on PATH.
+_CLIENT = "/usr/bin/docker"
 BASES = {
     "debian:bookworm": "bookworm",
     "debian:bookworm-slim": "bookworm",
@@ -38,9 +42,9 @@ def why_not() -> str:
     """Why no engine can be started here; empty when one can."""
     if os.geteuid() != 0:
         return "only root can start a Docker engine"
-    absent = [name for name in NEEDED if shutil.which(name) is None]
+    absent = [name for name in (*NEEDED, _CLIENT) if shutil.which(name) is None]
     if absent:
-        return f"no {', '.join(absent)} on PATH (docker.io, docker-compose, iptables, mmdebstrap)"
+        return f"no {', '.join(absent)} (Debian's {_PACKAGES})"
     return ""
 
 
@@ -53,15 +57,21 @@ def _setns(namespace: int) -> None:
 def _listen_in(namespace: int) -> socket.socket:
     """A socket that listens on the loopback of another network namespace."""
     made: list[socket.socket] = []
+    failed: list[OSError] = []
 
     def enter() -> None:
         # A namespace is a thread's own: this one ends with the thread.
-        _setns(namespace)
-        made.append(socket.create_server(("127.0.0.1", 0)))
+        try:
+            _setns(namespace)
+            made.append(socket.create_server(("127.0.0.1", 0)))
+        except OSError as error:
+            failed.append(error)
 
     thread = threading.Thread(target=enter)
     thread.start()
     thread.join()
+    if failed:
+        raise failed[0]
     return made[0]
 
 
@@ -185,23 +195,45 @@ class OwnEngine:
         return self._process.pid
 
     def start(self) -> OwnEngine:
-        """Starts the engine; raises RuntimeError with the end of its log when it does not come."""
+        """Starts the engine; raises RuntimeError with the end of its log when it does not come.
+
+        Whatever is raised, nothing of the engine is left.
+        """
+        try:
+            self._start()
+        except (OSError, subprocess.CalledProcessError) as error:
+            raise self._failed(str(error)) from error
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def _failed(self, what: str) -> RuntimeError:
+        """The error that says `what` and the end of the log; removes the engine, and the log."""
+        said = ""
+        with suppress(OSError):
+            said = self.log.read_text(errors="replace").strip()[-2000:]
+        self.close()
+        return RuntimeError(f"{what}: {said or 'its log is empty'}")
+
+    def _start(self) -> None:
         socket_path = self.folder / "docker.sock"
         command = ["unshare", "--net", "--", "dockerd", "--data-root", str(self.folder / "data")]
         command += ["--exec-root", str(self.folder / "exec"), "--host", f"unix://{socket_path}"]
         command += ["--pidfile", str(self.folder / "docker.pid"), "--bridge", "none"]
+        # Where the system's containerd runs, dockerd takes that one: not under its names there.
+        name = f"artf{secrets.token_hex(4)}"
+        command += ["--containerd-namespace", name, "--containerd-plugins-namespace", f"{name}p"]
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
-        # Debian's own client builds with BuildKit without a plugin; another may stand before it.
-        path = os.pathsep.join(("/usr/bin", os.environ.get("PATH", "")))
+        path = os.pathsep.join((str(Path(_CLIENT).parent), os.environ.get("PATH", "")))
         self.env = {"DOCKER_HOST": f"unix://{socket_path}", "PATH": path}
         limit = time.monotonic() + _START_S
         while self.docker("version", check=False).returncode != 0:
             if self._process.poll() is not None or time.monotonic() > limit:
-                self.close()
-                raise RuntimeError(self.log.read_text(errors="replace")[-2000:])
+                raise OSError("dockerd does not answer")
             time.sleep(0.2)
         enter = ["nsenter", f"--net=/proc/{self.pid}/ns/net"]
         subprocess.run([*enter, "ip", "link", "set", "lo", "up"], check=True)
@@ -215,12 +247,11 @@ class OwnEngine:
         for name in ("PIP_CERT", "SSL_CERT_FILE"):
             if os.environ.get(name):
                 self.env["ARTF_CA"] = os.environ[name]
-        return self
 
     def docker(self, *words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         """Runs Docker's client against this engine."""
         return subprocess.run(
-            ["/usr/bin/docker", *words],
+            [_CLIENT, *words],
             env={**os.environ, **self.env, "DOCKER_BUILDKIT": "1"},
             capture_output=True,
             text=True,

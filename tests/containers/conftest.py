@@ -27,7 +27,8 @@ def own_engine() -> Iterator[OwnEngine]:
     try:
         own.start()
     except RuntimeError as error:
-        pytest.skip(f"no Docker engine runs here: {str(error).strip().splitlines()[-1]}")
+        last = (str(error).strip().splitlines() or ["no message"])[-1]
+        pytest.skip(f"no Docker engine runs here: {last}")
     try:
         yield own
     finally:

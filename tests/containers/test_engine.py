@@ -15,6 +15,7 @@ from artf_cli import build, paths
 from artf_cli.containers import bases, engine, images
 from artf_cli.containers.engine import Engine
 from artf_cli.errors import ArtfError
+from common.own_engine import OwnEngine
 
 WHEEL = "tensorflow_cpu-2.14.1+ar.1-cp311-cp311-manylinux_2_31_x86_64.whl"
 DOWN = "Cannot connect to the Docker daemon at unix:///x.sock. Is the docker daemon running?"
@@ -301,6 +302,23 @@ def test_no_engine_exits_1_with_one_line(command: str, tmp_path: Path) -> None:
         "artf: there is no docker or podman on PATH; on Debian as root run: "
         "apt-get install -y docker.io docker-compose"
     ]
+
+
+@pytest.mark.parametrize(("log", "last"), [("why not", "why not"), ("", "its log is empty")])
+def test_an_engine_of_our_own_that_does_not_start_says_why_and_is_gone(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log: str, last: str
+) -> None:
+    script = folder / "unshare"
+    script.write_text(f"#!/bin/sh\necho '{log}' >&2\nexit 1\n")
+    script.chmod(0o755)
+    monkeypatch.setattr(
+        OwnEngine, "docker", lambda *_, check: subprocess.CompletedProcess("docker", 1)
+    )
+    own = OwnEngine(tmp_path / "engine")
+    own.folder.mkdir()
+    with pytest.raises(RuntimeError, match=f"dockerd does not answer: {last}"):
+        own.start()
+    assert not own.folder.exists()
 
 
 def test_the_image_names_carry_the_version() -> None:
