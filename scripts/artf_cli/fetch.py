@@ -28,7 +28,7 @@ _TRIES = 4
 _DEBIAN_KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
 
-class _NotReached(Exception):
+class NotReached(Exception):
     """This place has no such file or cannot be reached; another place may."""
 
 
@@ -66,7 +66,7 @@ def _stream(url: str, part: Path, label: str) -> None:
 
 
 def download(url: str, target: Path, sha256: str) -> Path:
-    """Downloads `url` to `target`; raises _NotReached, or ArtfError when the bytes are wrong."""
+    """Downloads `url` to `target`; raises NotReached, or ArtfError when the bytes are wrong."""
     part = target.with_name(target.name + ".part")
     if urlsplit(url).scheme == "file":
         shutil.copyfile(unquote(urlsplit(url).path), part)
@@ -76,11 +76,11 @@ def download(url: str, target: Path, sha256: str) -> Path:
                 _stream(url, part, target.name)
                 break
             except requests.HTTPError as error:
-                raise _NotReached(f"{url}: {error.response.status_code}") from None
+                raise NotReached(f"{url}: {error.response.status_code}") from None
             except requests.RequestException as error:
                 # A name that does not resolve will not resolve a second later.
                 if attempt == _TRIES or "resolve" in str(error):
-                    raise _NotReached(f"{url}: {type(error).__name__}") from None
+                    raise NotReached(f"{url}: {type(error).__name__}") from None
                 note(f"{target.name}: {type(error).__name__}; trying again")
                 time.sleep(attempt)
             except OSError as error:
@@ -107,26 +107,26 @@ def _apt(arguments: list[str], folder: Path) -> str:
     command = ["apt-get", "-c", str(folder / "apt.conf"), *arguments]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0 and not done.stdout:
-        raise _NotReached(f"apt-get {arguments[0]}: {done.stderr.strip().splitlines()[-1:]}")
+        raise NotReached(f"apt-get {arguments[0]}: {done.stderr.strip().splitlines()[-1:]}")
     return done.stdout
 
 
-def _debian_mirror() -> str:
-    """This machine's own Debian mirror, as apt knows it."""
+def debian_mirror() -> str:
+    """This machine's own Debian mirror, as apt knows it; raises NotReached when it has none."""
     if shutil.which("apt-get") is None:
-        raise _NotReached("no apt-get on this machine")
+        raise NotReached("no apt-get on this machine")
     command = ["apt-get", "indextargets", "--format", "$(REPO_URI) $(RELEASE)"]
     done = subprocess.run(command, capture_output=True, text=True)
     for line in done.stdout.splitlines():
         uri, release = line.split(" ", 1)
         if uri.rstrip("/").endswith("/debian") and "security" not in release:
             return uri
-    raise _NotReached("apt knows no Debian archive")
+    raise NotReached("apt knows no Debian archive")
 
 
 def _from_debian(pin: DebianArchive, target: Path) -> Path:
     """Finds the archive through a private apt source list, without touching the machine's own."""
-    mirror = _debian_mirror()
+    mirror = debian_mirror()
     folder = cache_dir() / "apt" / pin.suite
     for name in ("lists/partial", "cache/archives/partial"):
         (folder / name).mkdir(parents=True, exist_ok=True)
@@ -146,7 +146,7 @@ def _from_debian(pin: DebianArchive, target: Path) -> Path:
         found = re.match(r"'([^']+)' (\S+) ", line)
         if found and found.group(2) == pin.file:
             return download(found.group(1), target, pin.sha256)
-    raise _NotReached(f"Debian {pin.suite} has no {pin.file} now")
+    raise NotReached(f"Debian {pin.suite} has no {pin.file} now")
 
 
 def source(name: str, pin: Source) -> Path:
@@ -159,12 +159,12 @@ def source(name: str, pin: Source) -> Path:
                 return target
         try:
             return download(pin.upstream.url, upstream, pin.upstream.sha256)
-        except _NotReached as error:
+        except NotReached as error:
             first = str(error)
         note(f"{name}: upstream's archive is out of reach ({first}); asking Debian")
         try:
             return _from_debian(pin.debian, debian)
-        except _NotReached as error:
+        except NotReached as error:
             raise ArtfError(
                 f"no place has the {name} {pin.version} source: {first}; {error}",
                 f"check the network, or put the archive at {upstream}",
@@ -192,5 +192,5 @@ def wheel(pin: BaseWheel, version: str) -> Path:
         report.unlink()
         try:
             return download(url, target, pin.sha256)
-        except _NotReached as error:
+        except NotReached as error:
             raise ArtfError(str(error), cure) from None

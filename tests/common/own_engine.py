@@ -22,6 +22,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from artf_cli import fetch
+
 NEEDED = ("dockerd", "docker-compose", "iptables", "ip", "mmdebstrap", "nsenter", "unshare")
 _PACKAGES = "docker.io docker-compose iptables iproute2 mmdebstrap"
 # Debian's own client builds with BuildKit without a plugin; another may stand before it on PATH.
@@ -46,6 +48,21 @@ def why_not() -> str:
     if absent:
         return f"no {', '.join(absent)} (Debian's {_PACKAGES})"
     return ""
+
+
+def _mirror() -> str:
+    """The Debian archive to make bases from; empty for the one that mmdebstrap chooses."""
+    named = os.environ.get("ARTF_APT_MIRROR", "").rstrip("/")
+    if named:
+        # It stands for the host alone, see docs/containers.md.
+        return named if named.endswith("/debian") else f"{named}/debian"
+    try:
+        own = fetch.debian_mirror()
+    except fetch.NotReached:
+        return ""
+    # A bare Debian has no certificates to check https by. For the public archive mmdebstrap's own
+    # choice is better: security updates come with it.
+    return own if own.startswith("http://") and "//deb.debian.org/" not in own else ""
 
 
 def _setns(namespace: int) -> None:
@@ -259,7 +276,10 @@ class OwnEngine:
         )
 
     def load_base(self, image: str) -> None:
-        """Makes a Debian by mmdebstrap and loads it under its public name."""
+        """Makes a Debian by mmdebstrap and loads it under its public name.
+
+        Raises RuntimeError with the last thing that mmdebstrap said when it fails.
+        """
         if self.docker("image", "inspect", image, check=False).returncode == 0:
             return
         archive = self.folder / "base.tar"
@@ -267,8 +287,13 @@ class OwnEngine:
         if image.endswith("-slim"):
             make += [f"--dpkgopt=path-exclude={path}" for path in _SLIM]
         make += [BASES[image], str(archive)]
-        mirror = os.environ.get("ARTF_APT_MIRROR")
-        subprocess.run([*make, *([mirror] if mirror else [])], check=True, capture_output=True)
+        mirror = _mirror()
+        done = subprocess.run(
+            [*make, *([mirror] if mirror else [])], capture_output=True, text=True, errors="replace"
+        )
+        if done.returncode != 0:
+            last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+            raise RuntimeError(f"mmdebstrap made no {image}: {last}")
         self.docker("import", "--change", 'CMD ["bash"]', str(archive), image)
         archive.unlink()
 
