@@ -146,6 +146,33 @@ def test_compose_is_asked_for_by_package(folder: Path) -> None:
             "check the network and the proxy of the engine",
         ),
         (
+            "dial unix /run/podman/podman.sock: connect: connection refused",
+            "podman.sock",
+            "systemctl start docker",
+        ),
+        (
+            "#2 ERROR: Head https://registry-1.docker.io/v2/: dial tcp 1.2.3.4:443: connect: "
+            "connection refused",
+            "registry-1",
+            "check the network and the proxy of the engine",
+        ),
+        (
+            "#7 0.4 Could not connect to 127.0.0.1:9 (127.0.0.1). - connect (111: Connection "
+            "refused)\n#7 ERROR: exit code: 100",
+            "127.0.0.1:9",
+            "ARTF_BUILD_NETWORK=host",
+        ),
+        (
+            "#7 0.4 WARNING: ProxyError('Cannot connect to proxy.', [Errno 111] Connection refused",
+            "Cannot connect to proxy",
+            "ARTF_BUILD_PROXY",
+        ),
+        (
+            "#9 12.1 a test's server: connection refused\n#9 ERROR: exit code: 1",
+            "#9 ERROR: exit code: 1",
+            "read its log /x/log",
+        ),
+        (
             "#18 9.1 artf: no place has the source; check the network\nexit code: 1",
             "no place has the source; check the network",
             "read its log /x/log",

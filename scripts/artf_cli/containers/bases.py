@@ -40,7 +40,7 @@ def resolve(engine: Engine, names: Sequence[str], file: Path = FILE) -> dict[str
         wanted = _pinned(image, digest)
         if engine.inspect(wanted) is None:
             note(f"pulling {wanted}")
-            engine.ask("pull", "--quiet", wanted)
+            engine.ask("pull", "--quiet", wanted, seconds=None)
         digest = digest or _digest(engine, image)
         if digest:
             note(f"{image} is {digest}")
@@ -59,7 +59,7 @@ def record(engine: Engine, file: Path = FILE) -> list[str]:
     names = []
     for base in document.values():
         image = str(base["image"])
-        engine.ask("pull", "--quiet", image)
+        engine.ask("pull", "--quiet", image, seconds=None)
         digest = _digest(engine, image)
         if not digest:
             raise ArtfError(f"{image} came without a digest", "remove the local image of that name")

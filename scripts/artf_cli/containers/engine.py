@@ -32,7 +32,9 @@ _KNOWN: tuple[tuple[str, str], ...] = (
         "as root run: usermod -aG docker {user} (then log in again), or use podman",
     ),
     (
-        r"cannot connect to the docker daemon|connection refused|is the docker daemon running",
+        r"cannot connect to the docker daemon|is the docker daemon running"
+        # Not a registry's, a mirror's or a proxy's.
+        r"|(docker(?!\.io|\.com)|podman|\.sock\b).*connection refused",
         "start it (as root: systemctl start docker), or let DOCKER_HOST name one that runs",
     ),
     (
@@ -43,6 +45,12 @@ _KNOWN: tuple[tuple[str, str], ...] = (
     (
         r"pull access denied|error pulling|failed to do request|no such host|dial tcp|lookup .* on",
         "check the network and the proxy of the engine, or load the image under this name",
+    ),
+    (
+        r"cannot connect to proxy|response from proxy|tunnel connection failed"
+        r"|no place has .*proxyerror|could not connect to .*connection refused",
+        "let ARTF_BUILD_PROXY name a proxy that builds reach; one on this machine's loopback needs "
+        "ARTF_BUILD_NETWORK=host",
     ),
 )
 
@@ -75,11 +83,15 @@ class Engine:
         """The environment of its commands: this process's, with BuildKit on."""
         return {**os.environ, "DOCKER_BUILDKIT": "1", **(extra or {})}
 
-    def ask(self, *words: str) -> str:
-        """What a command prints; raises ArtfError with what it says when it fails."""
-        done = _run([str(self.path), *words])
+    def ask(self, *words: str, seconds: float | None = _PROBE_S) -> str:
+        """What a command prints; raises ArtfError with what it says when it fails.
+
+        It fails after `seconds`, too; None waits as long as it takes.
+        """
+        done = _run([str(self.path), *words], seconds)
         if done is None or done.returncode != 0:
-            said = done.stderr if done else f"no answer within {_PROBE_S:.0f} s"
+            limit = f" within {seconds:.0f} s" if seconds else ""
+            said = done.stderr if done else f"no answer{limit}"
             raise explain(said, self.kind, f"{self.kind} {words[0]} failed")
         return done.stdout
 
@@ -104,9 +116,11 @@ class Engine:
         return path if path.is_dir() else None
 
 
-def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str] | None:
+def _run(
+    command: Sequence[str], seconds: float | None = _PROBE_S
+) -> subprocess.CompletedProcess[str] | None:
     try:
-        return subprocess.run(command, capture_output=True, text=True, timeout=_PROBE_S)
+        return subprocess.run(command, capture_output=True, text=True, timeout=seconds)
     except (OSError, subprocess.TimeoutExpired):
         return None
 
