@@ -9,20 +9,21 @@ import json
 import os
 import signal
 import subprocess
+import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from filelock import FileLock
+from filelock import FileLock, Timeout
 
 from artf_cli.cluster import PS, observed_paths
 from artf_cli.console import note
 from artf_cli.containers.engine import PODMAN, Engine, explain
 from artf_cli.containers.images import DOCKERFILES
 from artf_cli.errors import ArtfError
-from artf_cli.paths import cache_dir
 from artf_cli.progress import Meter
 from artf_cli.quickstart import LEAST_ACCURACY, PROTOCOLS, Run
 from artf_cli.supervise import last_lines, log_folder
@@ -64,7 +65,9 @@ class Training:
             # By name, too: not every compose reads profiles from its environment.
             self._compose("up", "--detach", *self._services().values())
         except BaseException:
-            self._down()
+            # What failed first is the cause.
+            with suppress(ArtfError):
+                self._down()
             raise
         return self
 
@@ -212,12 +215,34 @@ def run_of(protocol: str, results: Mapping[str, Answer]) -> Run:
     )
 
 
+@contextmanager
+def _alone() -> Iterator[None]:
+    """Waits until no other training of this user runs, and holds others off meanwhile.
+
+    The lock lies beside no cache: the compose project is a user's, whatever the cache.
+    """
+    path = Path(tempfile.gettempdir()) / f"artf-containers-{os.getuid()}.lock"
+    lock = FileLock(path, mode=0o600)
+    try:
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            note("another training of this user runs in containers: waiting for its end")
+            lock.acquire()
+    except OSError as error:
+        raise ArtfError(f"cannot lock {path}: {error.strerror}", "set TMPDIR elsewhere") from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
 def train(engine: Engine, image: str, layout: str, protocol: str, steps: int = STEPS) -> Run:
     """Trains once in three containers; raises ArtfError when one fails or learns too little."""
     with log_folder("containers") as logs:
         with (
             # A second run of this user would take the first one's containers for a rest.
-            FileLock(cache_dir() / "containers.lock"),
+            _alone(),
             Meter(f"LeNet over {protocol} in containers", len(TASKS[1:]) * steps) as meter,
             Training(engine, image, layout, protocol, steps) as training,
         ):
