@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 from artf_cli import interpreters, pins
@@ -37,8 +39,9 @@ def make(wheel: Path, requirements: str = "runtime") -> Path:
     key = f"{pins.sha256_of(wheel)[:12]}-{pins.sha256_of(lock)[:8]}"
     root = cache_dir() / "venvs" / f"{requirements}-{key}"
     python = root / "bin" / "python"
-    if (root / "READY").exists():
-        (root / "READY").touch()
+    with suppress(FileNotFoundError):
+        # Never makes the mark, as touch would: another artf may be removing the rest right now.
+        os.utime(root / "READY")
         return python
     shutil.rmtree(root, ignore_errors=True)
     root.parent.mkdir(parents=True, exist_ok=True)
@@ -64,7 +67,12 @@ def sweep(folder: Path, requirements: str) -> None:
     """Removes the environments of one kind from `folder`, but for the KEPT last used ones."""
     name = re.compile(rf"{re.escape(requirements)}-[0-9a-f]{{12}}-[0-9a-f]{{8}}")
     marks = [root / "READY" for root in folder.iterdir() if name.fullmatch(root.name)]
-    used = sorted((mark for mark in marks if mark.exists()), key=lambda mark: mark.stat().st_mtime)
-    for mark in used[:-KEPT]:
-        mark.unlink()  # first: half an environment must not be taken for a whole one
+    used: list[tuple[float, Path]] = []
+    for mark in marks:
+        # None of an unfinished one, and another artf may sweep at the same time.
+        with suppress(FileNotFoundError):
+            used.append((mark.stat().st_mtime, mark))
+    for _, mark in sorted(used)[:-KEPT]:
+        # First: half an environment must not be taken for a whole one.
+        mark.unlink(missing_ok=True)
         shutil.rmtree(mark.parent, ignore_errors=True)
