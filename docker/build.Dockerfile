@@ -1,5 +1,5 @@
 # Makes the wheel against an old glibc and hands it out:
-#   docker build -f docker/build.Dockerfile --target wheel --output dist .
+#   DOCKER_BUILDKIT=1 docker build -f docker/build.Dockerfile --target wheel --output dist .
 # `scripts/artf build --container` does that and more. docs/containers.md has the arguments.
 ARG BASE=debian:bookworm-slim
 ARG SYSROOT_BASE=debian:bullseye-slim

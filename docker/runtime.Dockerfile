@@ -1,6 +1,7 @@
 # Installs the wheel. Targets: `runtime` (the wheel and what it depends on, to derive from) and
 # `quickstart` (the same with the LeNet training that docker/compose.yaml runs):
-#   docker build -f docker/runtime.Dockerfile --target runtime --build-arg WHEEL=dist/NAME.whl .
+#   DOCKER_BUILDKIT=1 docker build -f docker/runtime.Dockerfile --target runtime \
+#     --build-arg WHEEL=dist/NAME.whl .
 ARG BASE=debian:bookworm-slim
 
 FROM ${BASE} AS base

@@ -1,8 +1,9 @@
 """Builds the images: the wheel by docker/build.Dockerfile, the rest by docker/runtime.Dockerfile.
 
-What a site needs comes from the environment and stays out of the images: `ARTF_APT_MIRROR` and
-`PIP_INDEX_URL` (build arguments), `ARTF_BUILD_PROXY` (else `http_proxy` and its kin), `ARTF_CA` and
-`ARTF_PIP_CONF` (files, mounted as secrets), `ARTF_BUILD_NETWORK` (the network that builds run in).
+What a site needs comes from the environment and stays out of the images: `ARTF_BUILD_PROXY` (else
+`http_proxy` and its kin), `ARTF_CA` and `ARTF_PIP_CONF` (files, mounted as secrets),
+`ARTF_BUILD_NETWORK` (the network that builds run in). `ARTF_APT_MIRROR` and `PIP_INDEX_URL` are
+build arguments: no file has them, but an image's history does.
 """
 
 from __future__ import annotations
