@@ -210,7 +210,7 @@ def test_concurrent_sessions(cluster: Cluster) -> None:
 # --- soak ---------------------------------------------------------------------------------------
 
 #: Upstream draws request ids from 32 bits of randomness, and once in some 36000 steps two agree.
-STOCK_COLLISION = "The same RunGraph request was received twice"
+STOCK_COLLISION = "request was received twice"
 
 
 @pytest.mark.parametrize(
