@@ -26,7 +26,7 @@ _TRANSFER_ROUNDS = 3
 
 class Run(TypedDict):
     """One training: steps of both workers a second, the share of held-out digits read right,
-    bytes that all processes sent over TCP, and the path of each peer of the parameter server."""
+    bytes that all processes sent, and the path of each peer of the parameter server."""
 
     protocol: str
     steps_per_second: float
@@ -99,7 +99,7 @@ def render_runs(runs: Sequence[Run]) -> None:
     """Prints the trainings as a table on standard output."""
     table = Table(title="LeNet on handwritten digits: 1 parameter server, 2 workers")
     table.add_column("protocol")
-    for column in ("steps/s", "MB sent over TCP", "accuracy"):
+    for column in ("steps/s", "MB sent", "accuracy"):
         table.add_column(column, justify="right")
     table.add_column("path per peer")
     for one in runs:
