@@ -23,6 +23,7 @@ PS_DEVICE = "/job:ps/task:0"
 _WARM_STEPS = 5
 _REPORT_EVERY_S = 0.5
 _POLL_S = 0.2
+_CONNECT_S = 30.0
 _LEAVE_MS = 30_000
 _MOST_STARTS = 1000
 
@@ -124,11 +125,23 @@ class Replica(LeNetTask):
         step = int(self._session.run(self._step))
         # The first steps connect and allocate: start-up, not training speed.
         for _ in range(_WARM_STEPS):
-            run_step(lambda: self._session.run(self._update, self._batch()))
+            self._warm_step()
         self._put("ready", name)
         while self._session.run(self._meeting.ready) < self._workers:
             time.sleep(_POLL_S)
         return step
+
+    def _warm_step(self) -> None:
+        limit = time.monotonic() + _CONNECT_S
+        while True:
+            try:
+                run_step(lambda: self._session.run(self._update, self._batch()))
+                return
+            except tf.errors.UnavailableError:
+                # The parameter server has yet to connect anew to a worker that came again.
+                if time.monotonic() > limit:
+                    raise
+                time.sleep(_POLL_S)
 
     def _work(self, name: str, steps: int) -> None:
         built = self.do_build(self._workers)
