@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Callable
@@ -31,6 +32,16 @@ def config(seconds: float = OPERATION_SECONDS) -> Any:
     options.graph_options.rewrite_options.disable_meta_optimizer = True
     options.graph_options.optimizer_options.opt_level = -1
     return options
+
+
+def deadline_within(part: float, step: Callable[[], Any], rounds: int = 4) -> Any:
+    """Run options with this part of the step's quickest run as deadline."""
+    seconds = []
+    for _ in range(rounds):
+        began = time.monotonic()
+        assert step() == 0.0
+        seconds.append(time.monotonic() - began)
+    return tf.compat.v1.RunOptions(timeout_in_ms=max(1, round(1000 * part * min(seconds))))
 
 
 def crossings(metadata: Any) -> Counter[tuple[str, str]]:
