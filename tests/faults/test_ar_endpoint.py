@@ -582,6 +582,15 @@ def test_server_that_is_none(stock: Cluster, capfd: Any, name: str) -> None:
     assert_over_tcp(stock, capfd, *RECONNECTS[name], openings=[MAGIC, PREFACE[:8]])
 
 
+@pytest.mark.parametrize(("name", "next_opening"), [("garbage", PREFACE[:8]), ("a close", MAGIC)])
+def test_what_is_remembered(pair: Cluster, name: str, next_opening: bytes) -> None:
+    """What answered otherwise is spared the hello; what only closed may have been a dying peer."""
+    with closing(Fake(RECONNECTS[name][0], pair.spec["ps"][0])) as fake:
+        for _ in range(2):
+            assert summed(fake.target) == SUM
+        assert fake.openings == [MAGIC, PREFACE[:8], next_opening]
+
+
 def attaches(address: str, token: bytes = b"?" * 16) -> Callable[[socket.socket], bool]:
     """Answers with this address, and demands that the client could not get there."""
 

@@ -51,6 +51,7 @@ using protocol::Role;
 // own 120 s, which a server's shutdown would wait for.
 constexpr auto kPeekTimeout = grpc_core::Duration::Seconds(5);
 constexpr int kConnectTimeoutMs = 2000;
+constexpr char kClosed[] = "it closed the connection at the hello";
 // How long a server that does not speak AR-gRPC is spared the hello.
 constexpr auto kRemembered = std::chrono::minutes(1);
 
@@ -259,7 +260,7 @@ class ArHandshaker : public grpc_core::Handshaker {
     if (!shutdown_.ok()) return Fail(shutdown_);
     if (!error.ok()) {
       // A server that does not know us may have closed already.
-      if (state_ == State::kHello) return Reconnect("it closed the connection at the hello");
+      if (state_ == State::kHello) return Reconnect(kClosed);
       return Fail(error);
     }
     switch (state_) {
@@ -278,8 +279,7 @@ class ArHandshaker : public grpc_core::Handshaker {
     if (!shutdown_.ok()) return Fail(shutdown_);
     if (!error.ok()) {
       if (state_ == State::kHello) {
-        return Reconnect(timed_out_ ? "it did not answer the hello"
-                                    : "it closed the connection at the hello");
+        return timed_out_ ? Avoid("it did not answer the hello") : Reconnect(kClosed);
       }
       return Fail(timed_out_ ? GRPC_ERROR_CREATE(absl::StrCat(
                                    "the peer ", peer_, " fell silent in the AR-gRPC handshake"))
@@ -294,7 +294,7 @@ class ArHandshaker : public grpc_core::Handshaker {
     if (seen.look == Look::kUnfinished) return Receive();
     if (seen.look == Look::kForeign) {
       if (state_ == State::kPeek) return StayPlain("");
-      if (state_ == State::kHello) return Reconnect("it does not speak AR-gRPC");
+      if (state_ == State::kHello) return Avoid("it does not speak AR-gRPC");
       return Fail(
           GRPC_ERROR_CREATE(absl::StrCat("the peer ", peer_, " broke off the AR-gRPC handshake")));
     }
@@ -328,14 +328,14 @@ class ArHandshaker : public grpc_core::Handshaker {
       if (answer.status().code() == StatusCode::kUnimplemented) {
         return StayPlain(answer.status().message());
       }
-      return Reconnect(answer.status().message());
+      return Avoid(answer.status().message());
     }
     server_ = answer->node;
     if (answer->fabric.empty()) {
       return Stay(nothing_offered_.empty() ? answer->reason : nothing_offered_);
     }
     if (!Allowed(answer->fabric) || fabric::Find(answer->fabric) == nullptr) {
-      return Reconnect(absl::StrCat("it chose a fabric that was not offered: ", answer->fabric));
+      return Avoid(absl::StrCat("it chose a fabric that was not offered: ", answer->fabric));
     }
     fabric_ = answer->fabric;
     state_ = State::kConnect;
@@ -363,10 +363,16 @@ class ArHandshaker : public grpc_core::Handshaker {
     Send(protocol::Encode(verdict_));
   }
 
-  // The server does not speak AR-gRPC and has been confused by the hello: TCP anew.
+  // The server does not speak AR-gRPC: it is spared the hello for a while.
+  void Avoid(const std::string& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    if (Allowed(fabric::kTcp)) PlainServers::Get().Remember(peer_);
+    Reconnect(why);
+  }
+
+  // The server has been confused by the hello: TCP anew. One that only closed may just be dying, and
+  // what listens there next may speak AR-gRPC.
   void Reconnect(const std::string& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     if (!Allowed(fabric::kTcp)) return FailForced(why);
-    PlainServers::Get().Remember(peer_);
     absl::StatusOr<grpc_core::URI> uri = grpc_core::URI::Parse(peer_);
     if (!uri.ok() || !grpc_parse_uri(*uri, &address_)) {
       return Fail(GRPC_ERROR_CREATE(absl::StrCat("cannot connect to ", peer_, " again: ", why)));
