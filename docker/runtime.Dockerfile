@@ -53,7 +53,7 @@ RUN /opt/sbom/bin/python /tmp/sbom.py /tmp/status \
 FROM base AS runtime
 COPY --from=installed /opt/tensorflow/ /opt/tensorflow/
 COPY --from=described /tmp/sbom.cdx.json /usr/share/ar-grpc/
-COPY scripts/artf_cli/runtime/health.py /opt/ar-grpc/
+COPY scripts/artf_cli/runtime/health.py scripts/artf_cli/runtime/settings.py /opt/ar-grpc/
 # Not root; the number is the same in every container, because a peer's user must be the same.
 RUN useradd --uid 1000 --user-group --create-home ar \
     && install -d -o ar -g ar -m 0700 /run/ar-grpc

@@ -95,9 +95,12 @@ def find() -> BazelChoice | None:
     return None
 
 
-def ensure() -> BazelChoice:
-    """`find`, or an installed Debian package; an ArtfError has the command when that cannot be."""
-    choice = find()
+def ensure(choice: BazelChoice | None = None) -> BazelChoice:
+    """`choice`, or else `find`, or else an installed Debian package.
+
+    An ArtfError has the command when that cannot be installed.
+    """
+    choice = choice or find()
     if choice is None:
         apt_install("Bazel 4 to 7", [PACKAGE])
         choice = find()

@@ -80,8 +80,9 @@ def _compile(target: str, base: str, python: str, seconds: dict[str, float]) -> 
     with stage("check the patches", seconds):
         patches.lint()
     with stage("build tools", seconds):
-        system.ensure_build_tools([] if bazel.find() else [bazel.PACKAGE])
-        engine = bazel.ensure()
+        found = bazel.find()
+        system.ensure_build_tools([] if found else [bazel.PACKAGE])
+        engine = bazel.ensure(found)
     with stage("fetch the sources and the base wheel", seconds):
         for name, source in manifest.sources.items():
             fetch.source(name, source)

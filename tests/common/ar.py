@@ -18,14 +18,14 @@ _UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 _COUNTERS = ("rendezvous", "rendezvous_bytes", "chunk_bytes", "staged_bytes")
 
 
-def eventually(look: Callable[[], Value], seconds: float = 10.0) -> Value:
+def eventually(look: Callable[[], Value], seconds: float = 10.0, every: float = 0.02) -> Value:
     """look()'s first true value; after `seconds` its last one, which the caller's assert shows."""
     deadline = time.monotonic() + seconds
     while True:
         value = look()
         if value or time.monotonic() > deadline:
             return value
-        time.sleep(0.02)
+        time.sleep(every)
 
 
 def settle(most: int, look: Callable[..., int], *arguments: Any, seconds: float = 10.0) -> None:

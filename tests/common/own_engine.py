@@ -19,7 +19,6 @@ import time
 from collections.abc import Coroutine
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from artf_cli import fetch
@@ -187,12 +186,7 @@ class Machine:
     def __enter__(self) -> Machine:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._engine.docker("rm", "--force", "--volumes", self._container, check=False)
 
 

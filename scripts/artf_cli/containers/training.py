@@ -14,14 +14,13 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from filelock import FileLock, Timeout
 
 from artf_cli.cluster import PS, observed_paths
 from artf_cli.console import note
-from artf_cli.containers.engine import PODMAN, Engine, explain
+from artf_cli.containers.engine import Engine, explain
 from artf_cli.containers.images import DOCKERFILES
 from artf_cli.errors import ArtfError
 from artf_cli.progress import Meter
@@ -30,7 +29,8 @@ from artf_cli.supervise import last_lines, log_folder
 
 # Profiles of docker/compose.yaml: what the containers share.
 LAYOUTS = ("volume", "namespace", "apart")
-TASKS = ("ps:0", "worker:0", "worker:1")
+WORKERS = ("worker:0", "worker:1")
+TASKS = (PS, *WORKERS)
 STEPS = 600
 _POLL_S = 1.0
 _SILENCE_S = 300.0
@@ -71,22 +71,16 @@ class Training:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._down()
 
     def _down(self) -> None:
         # An impatient second Ctrl-C must not leave half of them running.
-        restore = {one: signal.signal(one, signal.SIG_IGN) for one in (signal.SIGINT,)}
+        impatient = signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:
             self._compose("down", "--volumes", "--timeout", "3")
         finally:
-            for number, handler in restore.items():
-                signal.signal(number, handler)
+            signal.signal(signal.SIGINT, impatient)
 
     def _compose(self, *words: str) -> None:
         command = [*self._engine.need_compose(), "--file", str(_FILE), *words]
@@ -104,9 +98,8 @@ class Training:
             )
 
     def _services(self) -> dict[str, str]:
-        return {task: f"{self._layout}-{task.replace(':', '-')}" for task in TASKS} | {
-            PS: f"{self._layout}-ps"
-        }
+        names = {PS: "ps"} | {task: task.replace(":", "-") for task in WORKERS}
+        return {task: f"{self._layout}-{name}" for task, name in names.items()}
 
     def containers(self) -> dict[str, str]:
         """Task → container id."""
@@ -243,7 +236,7 @@ def train(engine: Engine, image: str, layout: str, protocol: str, steps: int = S
         with (
             # A second run of this user would take the first one's containers for a rest.
             _alone(),
-            Meter(f"LeNet over {protocol} in containers", len(TASKS[1:]) * steps) as meter,
+            Meter(f"LeNet over {protocol} in containers", len(WORKERS) * steps) as meter,
             Training(engine, image, layout, protocol, steps) as training,
         ):
             results = training.wait(meter, logs)
@@ -260,6 +253,4 @@ def train(engine: Engine, image: str, layout: str, protocol: str, steps: int = S
 
 def run(engine: Engine, image: str, layout: str) -> list[Run]:
     """Trains once over each protocol, as `artf_cli.quickstart.run`."""
-    if engine.kind == PODMAN:
-        engine.need_compose()
     return [train(engine, image, layout, protocol) for protocol in PROTOCOLS]

@@ -1,7 +1,7 @@
 """Trains one step over this container's server, and exits 0 when the result is right.
 
-Where `TASK` and `CLUSTER` name a server (see replica.py), the step runs there; else between two
-servers that live only as long as this check. `PROTOCOL` is theirs, `grpc+ar` by default.
+Where `TASK` and `CLUSTER` name a server (see settings.py), the step runs there; else between two
+servers that live only as long as this check.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import sys
 from typing import Any
 
 import numpy as np
+import settings
 import tensorflow as tf
 
 _LIMIT_MS = 20_000
@@ -27,19 +28,15 @@ def _own_servers(protocol: str) -> tuple[str, str, list[Any]]:
 
 def _running_server(protocol: str) -> tuple[str, str]:
     """(the master, its device) of the server that this container runs."""
-    job, _, index = os.environ["TASK"].partition(":")
-    jobs = dict(word.partition("=")[::2] for word in os.environ["CLUSTER"].split())
-    port = jobs[job].split(",")[int(index)].rpartition(":")[2]
+    cluster, job, index = settings.place()
+    port = cluster[job][index].rpartition(":")[2]
     return f"{protocol}://127.0.0.1:{port}", f"/job:{job}/task:{index}"
 
 
 def main() -> None:
     """One step of gradient descent on y = w·x, whose result is known."""
-    for name in ("http_proxy", "https_proxy", "grpc_proxy", "all_proxy"):
-        # gRPC would send even loopback connections to a proxy that the engine hands on.
-        os.environ.pop(name, None)
-        os.environ.pop(name.upper(), None)
-    protocol = os.environ.get("PROTOCOL", "grpc+ar")
+    settings.drop_proxies()
+    protocol = settings.protocol()
     servers: list[Any] = []
     if os.environ.get("TASK"):
         target, device = _running_server(protocol)

@@ -1,8 +1,7 @@
 """One container of the LeNet training: no driver, what it should do is in its environment.
 
-`TASK` is `ps:0` or `worker:1`; `CLUSTER` has the addresses of all tasks
-(`ps=HOST:PORT worker=HOST:PORT,HOST:PORT`); `PROTOCOL` and `STEPS` (batches per worker) have
-defaults. Answers are lines of JSON on standard output, the log is on standard error. A worker that
+`TASK`, `CLUSTER` and `PROTOCOL` are told in settings.py; `STEPS` (batches per worker) has a
+default. Answers are lines of JSON on standard output, the log is on standard error. A worker that
 died and comes again takes part again: the variables and the count of steps lie on the parameter
 server.
 """
@@ -13,8 +12,9 @@ import os
 import sys
 import time
 from contextlib import suppress
-from typing import Any, NoReturn
+from typing import Any
 
+import settings
 import tensorflow as tf
 from task import run_step
 from train_lenet import LeNetTask
@@ -26,27 +26,6 @@ _POLL_S = 0.2
 _CONNECT_S = 30.0
 _LEAVE_MS = 30_000
 _MOST_STARTS = 1000
-
-
-def _fail(text: str) -> NoReturn:
-    sys.exit(f"replica: {text}; see the top of replica.py")
-
-
-def parse_cluster(text: str) -> dict[str, list[str]]:
-    """`ps=a:1 worker=b:1,c:1` as a cluster; exits with one line when it is none."""
-    jobs = dict(word.partition("=")[::2] for word in text.split())
-    cluster = {job: [one for one in tasks.split(",") if one] for job, tasks in jobs.items()}
-    if set(cluster) != {"ps", "worker"} or len(cluster["ps"]) != 1 or not cluster["worker"]:
-        _fail(f"CLUSTER={text!r} is not one ps and some workers")
-    return cluster
-
-
-def parse_task(text: str, cluster: dict[str, list[str]]) -> tuple[str, int]:
-    """`worker:1` as job and index; exits with one line when the cluster has no such task."""
-    job, _, index = text.partition(":")
-    if not index.isdigit() or int(index) >= len(cluster.get(job, [])):
-        _fail(f"TASK={text!r} is no task of the cluster")
-    return job, int(index)
 
 
 class _Meeting:
@@ -181,16 +160,12 @@ class Replica(LeNetTask):
 
 def main() -> None:
     """The entry; leaves without TensorFlow's destructors, since a server cannot be shut down."""
-    for name in ("http_proxy", "https_proxy", "grpc_proxy", "all_proxy"):
-        # gRPC would send even a neighbour's connections to a proxy that the engine hands on.
-        os.environ.pop(name, None)
-        os.environ.pop(name.upper(), None)
-    cluster = parse_cluster(os.environ.get("CLUSTER", ""))
-    job, index = parse_task(os.environ.get("TASK", ""), cluster)
+    settings.drop_proxies()
+    cluster, job, index = settings.place()
     steps = os.environ.get("STEPS", "600")
     if not steps.isdigit() or int(steps) < 1:
-        _fail(f"STEPS={steps!r} is no number of steps")
-    Replica(cluster, os.environ.get("PROTOCOL", "grpc+ar")).run(job, index, int(steps))
+        settings.refuse("STEPS", steps, "is no number of steps")
+    Replica(cluster, settings.protocol()).run(job, index, int(steps))
     sys.stderr.flush()
     os._exit(0)
 
