@@ -369,8 +369,8 @@ class ArHandshaker : public grpc_core::Handshaker {
     Reconnect(why);
   }
 
-  // The server has been confused by the hello: TCP anew. One that only closed may just be dying, and
-  // what listens there next may speak AR-gRPC.
+  // The server has been confused by the hello: TCP anew. One that only closed may just be dying,
+  // and what listens there next may speak AR-gRPC.
   void Reconnect(const std::string& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     if (!Allowed(fabric::kTcp)) return FailForced(why);
     absl::StatusOr<grpc_core::URI> uri = grpc_core::URI::Parse(peer_);
