@@ -201,6 +201,28 @@ void MessagesFullAndEmpty(Context& context) {
   Check(Value(ReadText(*pair.acceptor, 10)) == "stream", "and the stream is its own");
 }
 
+// A stream that was full once says nothing of the messages.
+void ArmedForMessagesWhileTheStreamHasRoom(Context& context) {
+  Pair pair = Attach(context);
+  Check(!Value(pair.connector->ArmPost()), "nothing was refused");
+  const std::string piece(10007, 'x');
+  while (Value(WriteText(*pair.connector, piece)) > 0) {
+  }
+  while (!Value(ReadText(*pair.acceptor, 4096)).empty()) {
+  }
+  const Message message;
+  while (Value(pair.connector->Post(message))) {
+  }
+  Check(Value(pair.connector->ArmPost()), "the messages are full");
+  Check(!Value(pair.connector->ArmWrite()), "the stream is not");
+  Message taken;
+  while (Value(pair.acceptor->Take(&taken))) {
+  }
+  AwaitWake(*pair.connector);
+  Check(!Value(pair.connector->ArmPost()), "room again");
+  Check(Value(pair.connector->Post(message)), "taken again");
+}
+
 std::shared_ptr<Region> OfferedRegion(Context& context) {
   std::shared_ptr<Region> region = Value(context.Allocate(kRegionSize));
   Check(region->size() >= kRegionSize, "as large as asked for");
@@ -327,6 +349,7 @@ void CheckClosed(Connection& connection, const std::string& by) {
   CheckCode(connection.Take(&message).status(), StatusCode::kUnavailable, by);
   CheckCode(connection.ArmRead().status(), StatusCode::kUnavailable, by);
   CheckCode(connection.ArmWrite().status(), StatusCode::kUnavailable, by);
+  CheckCode(connection.ArmPost().status(), StatusCode::kUnavailable, by);
   CheckCode(GetNow(connection, 0, &byte, 1), StatusCode::kUnavailable, by);
 }
 
@@ -459,7 +482,7 @@ void ForgetWaitsForItsCallback(Context& context) {
       Check(!forgotten, "called after Forget");
     });
     Awaited connected;
-    context.Connect(listener->address(), token, kTimeoutMs, connected.done());
+    CheckOk(context.Connect(listener->address(), token, kTimeoutMs, connected.done()));
     for (int spin = round * 50; spin > 0; --spin)
       std::atomic_signal_fence(std::memory_order_seq_cst);
     listener->Forget(token);
@@ -497,6 +520,7 @@ std::vector<Case> Suite(Context& context) {
   add("no wake-up is lost", NoWakeUpIsLost);
   add("no writer is forgotten", NoWriterIsForgotten);
   add("messages full and empty", MessagesFullAndEmpty);
+  add("armed for messages while the stream has room", ArmedForMessagesWhileTheStreamHasRoom);
   add("get reads within bounds", GetReadsWithinBounds);
   add("get by many threads", GetByManyThreads);
   add("nothing offered, nothing read", NothingOfferedNothingRead);

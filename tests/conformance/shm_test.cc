@@ -358,7 +358,7 @@ void GarbageIsRefused() {
 Status ConnectToForgedListener(const std::string& bytes, const std::vector<int>& fds) {
   auto listening = Value(shm::RendezvousSockets::Listen(""));
   Awaited connected;
-  shm::Get().Connect(listening->address(), NewToken(), kTimeoutMs, connected.done());
+  CheckOk(shm::Get().Connect(listening->address(), NewToken(), kTimeoutMs, connected.done()));
   Check(Readable(listening->sockets()[0].get(), kTimeoutMs), "it connects");
   const UniqueFd socket(accept4(listening->sockets()[0].get(), nullptr, nullptr, SOCK_CLOEXEC));
   const Packet request = Await(socket.get());
@@ -660,7 +660,7 @@ int RunRole(const std::string& role, const std::string& address) {
     pause();
   } else if (role == "attaches") {
     Awaited connected;
-    context.Connect(address, token, kTimeoutMs, connected.done());
+    CheckOk(context.Connect(address, token, kTimeoutMs, connected.done()));
     const std::unique_ptr<Connection> connection = Value(connected.Get());
     Say("attached");
     while (WriteText(*connection, "never to be read in full").ok()) {
@@ -672,7 +672,7 @@ int RunRole(const std::string& role, const std::string& address) {
 void AnotherProcessEchoes() {
   Child child({"echo"});
   Awaited connected;
-  shm::Get().Connect(child.Line(), TokenFrom(kTokenText), kTimeoutMs, connected.done());
+  CheckOk(shm::Get().Connect(child.Line(), TokenFrom(kTokenText), kTimeoutMs, connected.done()));
   std::unique_ptr<Connection> connection = Value(connected.Get());
   std::string sent;
   for (int i = 0; i < 3000000 / kSlowdown; ++i) sent += static_cast<char>(i * 7 + i / 251);
@@ -738,7 +738,7 @@ void KilledAcceptorsAreNoticed() {
     const std::string address = child.Line();
     child.Stop();
     Awaited connected;
-    shm::Get().Connect(address, NewToken(), kTimeoutMs, connected.done());
+    CheckOk(shm::Get().Connect(address, NewToken(), kTimeoutMs, connected.done()));
     Check(!connected.Ready(100), "no answer yet");
     child.End(SIGKILL);
     CheckCode(connected.Get().status(), StatusCode::kUnavailable);
@@ -747,7 +747,7 @@ void KilledAcceptorsAreNoticed() {
   {
     Child child({"echo"});
     Awaited connected;
-    shm::Get().Connect(child.Line(), TokenFrom(kTokenText), kTimeoutMs, connected.done());
+    CheckOk(shm::Get().Connect(child.Line(), TokenFrom(kTokenText), kTimeoutMs, connected.done()));
     const std::unique_ptr<Connection> connection = Value(connected.Get());
     child.End(SIGKILL);
     while (Value(WriteText(*connection, std::string(10000, 'x'))) > 0) {
@@ -810,7 +810,7 @@ void FullDescriptorTablesAreAStatus() {
       Awaited accepted;
       Awaited connected;
       listener->Expect(token, accepted.done());
-      shm::Get().Connect(listener->address(), token, 300, connected.done());
+      CheckOk(shm::Get().Connect(listener->address(), token, 300, connected.done()));
       const MaybeConnection result = connected.Get();
       named |= result.status().message().find("descriptor table full") != std::string::npos;
       if (!result.ok()) {

@@ -83,7 +83,7 @@ class Awaited {
 inline Status ConnectStatus(Context& context, const std::string& address, const Token& token,
                             int timeout_ms = kTimeoutMs) {
   Awaited connected;
-  context.Connect(address, token, timeout_ms, connected.done());
+  CheckOk(context.Connect(address, token, timeout_ms, connected.done()));
   return connected.Get().status();
 }
 
@@ -97,7 +97,7 @@ inline Pair Attach(Context& context, Listener& listener) {
   Awaited accepted;
   Awaited connected;
   listener.Expect(token, accepted.done());
-  context.Connect(listener.address(), token, kTimeoutMs, connected.done());
+  CheckOk(context.Connect(listener.address(), token, kTimeoutMs, connected.done()));
   Pair pair;
   pair.connector = Value(connected.Get());
   pair.acceptor = Value(accepted.Get());

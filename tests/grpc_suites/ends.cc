@@ -88,7 +88,7 @@ grpc_endpoint* NewEnd(protocol::Role role, const std::string& fabric,
                       std::unique_ptr<fabric::Connection> connection, grpc_endpoint* tcp,
                       const grpc_core::ChannelArgs& args) {
   auto link = std::make_shared<protocol::Link>(role, protocol::Peers::Get().self(), "the other end",
-                                               fabric, std::move(connection));
+                                               fabric, protocol::LinkId{}, std::move(connection));
   grpc_endpoint* const end = CreateEndpoint(std::move(link), tcp, nullptr, args);
   fabric::testing::Check(end != nullptr, "an endpoint");
   grpc_endpoint_add_to_pollset(end, Pollset::get());

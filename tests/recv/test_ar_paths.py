@@ -5,6 +5,7 @@ A test that names a fabric allows only that one.
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -22,7 +23,9 @@ from common.ar import (
     Moved,
     arena_bytes,
     descriptors,
+    eventually,
     moved,
+    offers,
     path_of,
     resident,
     settle,
@@ -435,6 +438,21 @@ def test_ring_all_reduce() -> None:
         assert result["offers_open"] == 0
 
 
+def test_broadcast_of_a_reference_variable() -> None:
+    """Changed in place once it was sent, which must not be before the receiver has its bytes."""
+    spec = {"worker": [f"127.0.0.1:{free_port()}" for _ in range(2)]}
+    settings = {"cluster": spec, "protocol": AR, "size": 4 * MIB, "steps": 40}
+    served, steps = (
+        Program(PROGRAMS / "broadcast.py", {**settings, "index": index}, {"AR_GRPC_FABRICS": "shm"})
+        for index in (1, 0)
+    )
+    try:
+        result = steps.wait(100).result()
+    finally:
+        served.kill()
+    assert result == {"wrong": {}, "offers_open": 0}
+
+
 # --- over 2 GiB -----------------------------------------------------------------------------------
 
 HUGE = 5 * GIB // 2 + 8
@@ -467,6 +485,35 @@ def test_huge(new_ar_cluster: ClusterFactory, fabric: str) -> None:
         assert received() == (moved(1, HUGE) if fabric == "shm" else moved(chunks=HUGE))
         assert sent() == moved()
     wait_no_offers(cluster, PS, WORKER)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_huge_is_cancelled_while_its_sender_stands_still(new_ar_cluster: ClusterFactory) -> None:
+    """The call that named the tensor is over by then: the calls for its chunks are cancelled."""
+    cluster = new_ar_cluster({"AR_GRPC_FABRICS": "tcp"}, ps=1, worker=1)
+    with session_on(cluster, seconds=200) as session:
+        step, received = huge_transfer(), Moved(cluster, WORKER)
+        began = time.monotonic()
+        session.run(step)
+        options = tf.compat.v1.RunOptions(timeout_in_ms=int(2000 * (time.monotonic() - began)))
+
+        def stop() -> None:
+            assert eventually(lambda: offers(cluster, PS), 60, every=0.001)
+            time.sleep(0.1)
+            cluster[PS].signal(signal.SIGSTOP)
+
+        stopping = threading.Thread(target=stop)
+        stopping.start()
+        try:
+            with pytest.raises(tf.errors.DeadlineExceededError):
+                session.run(step, options=options)
+            time.sleep(1)  # the master tells the worker
+        finally:
+            stopping.join()
+            cluster[PS].signal(signal.SIGCONT)
+        wait_no_offers(cluster, PS, WORKER)
+        assert received() == moved(chunks=HUGE), "the second one was fetched to its end"
 
 
 @pytest.mark.slow

@@ -299,7 +299,7 @@ std::pair<std::unique_ptr<fabric::Connection>, std::unique_ptr<fabric::Connectio
     };
   };
   listener->Expect(token, take(0));
-  context.Connect(listener->address(), token, 1000, take(1));
+  EXPECT(context.Connect(listener->address(), token, 1000, take(1)).ok());
   while (arrived < 2) std::this_thread::yield();
   std::lock_guard<std::mutex> lock(mu);
   return {std::move(ends[0]), std::move(ends[1])};
@@ -316,15 +316,19 @@ void OffersLiveUntilReleased() {
   Peers& peers = Peers::Get();
   auto [server_end, client_end] = Pair();
   NodeId node = peers.self();
+  const LinkId id = fabric::NewToken();
   auto server =
-      std::make_shared<Link>(Role::kServer, node, "client", "loopback", std::move(server_end));
+      std::make_shared<Link>(Role::kServer, node, "client", "loopback", id, std::move(server_end));
   auto client =
-      std::make_shared<Link>(Role::kClient, node, "server", "loopback", std::move(client_end));
+      std::make_shared<Link>(Role::kClient, node, "server", "loopback", id, std::move(client_end));
   const auto tensor = std::make_shared<int>(1);
   EXPECT(!peers.Offer(node, 1, Held(tensor)));
   peers.Up(server);
   peers.Up(client);
-  EXPECT(peers.Any() && peers.IsRead(node) && peers.Paths().at("server") == "loopback");
+  EXPECT(peers.Any() && peers.ReadBy(node) == id && peers.Paths().at("server") == "loopback");
+  EXPECT(peers.Talking(node) == client);
+  // A loopback without a region: nothing can be read over it.
+  EXPECT(peers.Reading(node, id) == nullptr);
   EXPECT(peers.Offer(node, 1, Held(tensor)) && tensor.use_count() == 2);
   EXPECT(!peers.Offer(node, 1, Held(tensor)));
   EXPECT(peers.Find(node, 1).has_value() && !peers.Find(node, 2).has_value());
@@ -351,12 +355,28 @@ void OffersLiveUntilReleased() {
   }
   EXPECT(!client->Waiting() && tensor.use_count() == 1);
 
+  // Also when the stream was full once and has room again: a release that must wait does not spin.
+  const std::string piece(1 << 16, 'x');
+  const iovec part = {const_cast<char*>(piece.data()), piece.size()};
+  while (*client->Write(&part, 1) > 0) {
+  }
+  std::string drained(1 << 16, '\0');
+  while (*server->connection()->Read(drained.data(), drained.size()) > 0) {
+  }
+  for (uint64_t ticket = 0; ticket < kMany; ++ticket) client->Release(1 << 20);
+  EXPECT(client->Waiting());
+  while (client->Waiting()) {
+    EXPECT(server->Progress().ok());
+    EXPECT(client->Flush().ok());
+  }
+  EXPECT(server->Progress().ok());
+
   // When the last link goes, so does what was offered; the peer sees that it was closed.
   EXPECT(peers.Offer(node, 3, Held(tensor)) && tensor.use_count() == 2);
   EXPECT(!client->closed());
   peers.Down(server);
-  EXPECT(tensor.use_count() == 1 && client->closed() && !peers.IsRead(node));
-  EXPECT(peers.Reading(node) == nullptr);
+  EXPECT(tensor.use_count() == 1 && client->closed() && !peers.ReadBy(node).has_value());
+  EXPECT(peers.Talking(node) == nullptr);
   peers.Down(client);
   peers.Down(client);
   EXPECT(!peers.Any() && peers.Count().links == 0);
@@ -367,7 +387,8 @@ void AnUnknownMessageIsAnError() {
   fabric::Message message;
   message.bytes.fill(0xee);
   EXPECT(*client_end->Post(message));
-  Link server(Role::kServer, Peers::Get().self(), "client", "loopback", std::move(server_end));
+  Link server(Role::kServer, Peers::Get().self(), "client", "loopback", LinkId{},
+              std::move(server_end));
   EXPECT(server.Progress().code() == StatusCode::kInternal);
 }
 

@@ -87,6 +87,8 @@ class Connection {
   // After a short Write or a refused Post: asks to be woken for room in what was full, when much of
   // it is free again. false: there is room already, do not sleep.
   virtual StatusOr<bool> ArmWrite() = 0;
+  // The same for a refused Post alone, whatever the stream has room for. Like Post, one thread.
+  virtual StatusOr<bool> ArmPost() = 0;
   // Marks the stream closed for both ends and wakes both. What was written can still be read;
   // then Read gives kUnavailable. Idempotent, any thread.
   virtual void Close() = 0;
@@ -127,9 +129,9 @@ class Context {
   virtual void Offer(std::shared_ptr<Region> region) = 0;
   virtual StatusOr<std::unique_ptr<Listener>> Listen() = 0;
   // Connects to another process's Listener. `done` runs once, on the reactor's thread; with
-  // kDeadlineExceeded after `timeout_ms`.
-  virtual void Connect(const std::string& address, const Token& token, int timeout_ms,
-                       ConnectDone done) = 0;
+  // kDeadlineExceeded after `timeout_ms`. An error: it cannot even begin, and `done` never runs.
+  virtual Status Connect(const std::string& address, const Token& token, int timeout_ms,
+                         ConnectDone done) = 0;
 };
 
 // One thread that waits for descriptors and deadlines; callbacks run on it and must not block.

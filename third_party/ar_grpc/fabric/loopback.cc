@@ -65,8 +65,8 @@ class LoopbackContext final : public Context {
   }
 
   StatusOr<std::unique_ptr<Listener>> Listen() override;
-  void Connect(const std::string& address, const Token& token, int timeout_ms,
-               ConnectDone done) override;
+  Status Connect(const std::string& address, const Token& token, int timeout_ms,
+                 ConnectDone done) override;
 
   void Drop(const std::string& address) {
     std::lock_guard<std::mutex> lock(mu_);
@@ -121,11 +121,9 @@ StatusOr<std::unique_ptr<Listener>> LoopbackContext::Listen() {
       std::make_unique<LoopbackListener>(address, std::move(expected)));
 }
 
-void LoopbackContext::Connect(const std::string& address, const Token& token, int,
-                              ConnectDone done) {
-  const uint64_t id =
-      Reactor::Get().RunAfter(0, [this, address, token, done] { Attach(address, token, done); });
-  if (id == 0) done(Status(StatusCode::kResourceExhausted, "the reactor could not be started"));
+Status LoopbackContext::Connect(const std::string& address, const Token& token, int,
+                                ConnectDone done) {
+  return StartOnReactor([this, address, token, done] { Attach(address, token, done); });
 }
 
 void LoopbackContext::Attach(const std::string& address, const Token& token,

@@ -248,6 +248,11 @@ EpollReactor& Current() {
 
 Reactor& Reactor::Get() { return Current(); }
 
+Status StartOnReactor(std::function<void()> task) {
+  if (Reactor::Get().RunAfter(0, std::move(task)) != 0) return Status();
+  return Status(StatusCode::kResourceExhausted, "the reactor's thread could not be started");
+}
+
 void RunOnReactor(std::function<void()> task) {
   EpollReactor& loop = Current();
   if (loop.OnThread()) return task();

@@ -12,6 +12,9 @@ namespace ar_grpc::fabric {
 // once when called on that thread.
 void RunOnReactor(std::function<void()> task);
 
+// Runs `task` on the reactor's thread, soon. kResourceExhausted when that thread cannot be started.
+Status StartOnReactor(std::function<void()> task);
+
 }  // namespace ar_grpc::fabric
 
 #endif  // THIRD_PARTY_AR_GRPC_FABRIC_REACTOR_H_

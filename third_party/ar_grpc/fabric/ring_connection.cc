@@ -178,6 +178,15 @@ StatusOr<bool> RingConnection::ArmWrite() {
   return starved;
 }
 
+StatusOr<bool> RingConnection::ArmPost() {
+  if (Status status = Usable(); !status.ok()) return status;
+  StatusOr<bool> armed = posts_.Arm();
+  if (!armed.ok()) return Break(armed.status());
+  // Close wakes whether armed or not.
+  if (Status status = Open(); !status.ok()) return status;
+  return armed;
+}
+
 void RingConnection::Close() {
   // A fork's copy must not hang up on the parent's peer.
   if (ForkCount() != fork_count_ || closed_.exchange(true)) return;

@@ -67,6 +67,7 @@ class RingConnection final : public Connection {
   void ClearWake() override { ClearWakeUp(parts_.wake.get()); }
   StatusOr<bool> ArmRead() override;
   StatusOr<bool> ArmWrite() override;
+  StatusOr<bool> ArmPost() override;
   void Close() override;
   bool closed() const override { return !Open().ok(); }
   uint64_t stream_bytes_sent() const override { return sent_.load(std::memory_order_relaxed); }

@@ -50,9 +50,9 @@ class ShmContext final : public Context {
     return ListenForPeers(directory == nullptr ? "" : directory);
   }
 
-  void Connect(const std::string& address, const Token& token, int timeout_ms,
-               ConnectDone done) override {
-    ConnectToPeer(address, token, timeout_ms, std::move(done));
+  Status Connect(const std::string& address, const Token& token, int timeout_ms,
+                 ConnectDone done) override {
+    return ConnectToPeer(address, token, timeout_ms, std::move(done));
   }
 };
 

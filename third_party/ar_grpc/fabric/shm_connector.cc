@@ -139,12 +139,10 @@ class Attempt : public std::enable_shared_from_this<Attempt> {
 
 }  // namespace
 
-void ConnectToPeer(const std::string& address, const Token& token, int timeout_ms,
-                   ConnectDone done) {
-  const auto attempt = std::make_shared<Attempt>(address, token, timeout_ms, done);
-  if (Reactor::Get().RunAfter(0, [attempt] { attempt->Start(); }) == 0) {
-    done(Status(StatusCode::kResourceExhausted, "the reactor's thread could not be started"));
-  }
+Status ConnectToPeer(const std::string& address, const Token& token, int timeout_ms,
+                     ConnectDone done) {
+  const auto attempt = std::make_shared<Attempt>(address, token, timeout_ms, std::move(done));
+  return StartOnReactor([attempt] { attempt->Start(); });
 }
 
 }  // namespace ar_grpc::fabric::shm

@@ -9,8 +9,8 @@
 namespace ar_grpc::fabric::shm {
 
 // As Context::Connect.
-void ConnectToPeer(const std::string& address, const Token& token, int timeout_ms,
-                   ConnectDone done);
+Status ConnectToPeer(const std::string& address, const Token& token, int timeout_ms,
+                     ConnectDone done);
 
 }  // namespace ar_grpc::fabric::shm
 

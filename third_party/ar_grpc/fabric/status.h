@@ -11,6 +11,7 @@ namespace ar_grpc {
 // What went wrong, by the numbers that gRPC gives the same names.
 enum class StatusCode : int {
   kOk = 0,
+  kCancelled = 1,
   kInvalidArgument = 3,
   kDeadlineExceeded = 4,
   kNotFound = 5,

@@ -141,6 +141,7 @@ class ArHandshaker : public grpc_core::Handshaker {
       grpc_slice_buffer_destroy(doomed_buffer_);
       gpr_free(doomed_buffer_);
     }
+    if (connecting_ != nullptr) grpc_pollset_set_destroy(connecting_);
     grpc_slice_buffer_destroy(&outgoing_);
     grpc_slice_buffer_destroy(&incoming_);
   }
@@ -338,9 +339,10 @@ class ArHandshaker : public grpc_core::Handshaker {
       return Avoid(absl::StrCat("it chose a fabric that was not offered: ", answer->fabric));
     }
     fabric_ = answer->fabric;
+    token_ = answer->token;
     state_ = State::kConnect;
     // The callback runs on the reactor's thread, so gRPC's context is made there.
-    fabric::Find(fabric_)->Connect(
+    const Status begun = fabric::Find(fabric_)->Connect(
         answer->address, answer->token, kConnectTimeoutMs,
         [self = Self()](StatusOr<std::unique_ptr<fabric::Connection>> connection) {
           grpc_core::ApplicationCallbackExecCtx callback_context;
@@ -354,6 +356,9 @@ class ArHandshaker : public grpc_core::Handshaker {
           self->Ref().release();
           grpc_core::ExecCtx::Run(DEBUG_LOCATION, &self->on_connected_.queued, absl::OkStatus());
         });
+    if (begun.ok()) return;
+    verdict_.reason = begun.message();
+    OnConnected(absl::OkStatus());
   }
 
   void OnConnected(grpc_error_handle) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
@@ -382,8 +387,11 @@ class ArHandshaker : public grpc_core::Handshaker {
     grpc_endpoint_shutdown(args_->endpoint, GRPC_ERROR_CREATE(why));
     grpc_endpoint_destroy(std::exchange(args_->endpoint, nullptr));
     received_.clear();
+    // It may go on when this handshake, and with it the subchannel, has ended.
+    connecting_ = grpc_pollset_set_create();
+    grpc_pollset_set_add_pollset_set(connecting_, interested_parties_);
     Ref().release();
-    grpc_tcp_client_connect(&on_reconnected_.closure, &fresh_endpoint_, interested_parties_,
+    grpc_tcp_client_connect(&on_reconnected_.closure, &fresh_endpoint_, connecting_,
                             grpc_event_engine::experimental::ChannelArgsEndpointConfig(args_->args),
                             &address_, args_->deadline);
   }
@@ -487,7 +495,7 @@ class ArHandshaker : public grpc_core::Handshaker {
     }
     const bool client = role_ == Role::kClient;
     auto link = std::make_shared<protocol::Link>(role_, client ? server_ : client_, peer_, fabric_,
-                                                 std::move(connection));
+                                                 token_, std::move(connection));
     grpc_endpoint* const endpoint =
         CreateEndpoint(std::move(link), args_->endpoint, interested_parties_, args_->args);
     if (endpoint == nullptr) {
@@ -506,7 +514,7 @@ class ArHandshaker : public grpc_core::Handshaker {
     if (role_ == Role::kClient && !Allowed(fabric::kTcp)) return FailForced(why);
     const bool client = role_ == Role::kClient;
     auto link = std::make_shared<protocol::Link>(role_, client ? server_ : client_, peer_,
-                                                 fabric::kTcp, nullptr);
+                                                 fabric::kTcp, protocol::LinkId{}, nullptr);
     args_->endpoint =
         CreateEndpoint(std::move(link), args_->endpoint, interested_parties_, args_->args);
     EndOnTcp(why);
@@ -551,6 +559,9 @@ class ArHandshaker : public grpc_core::Handshaker {
   void Finish(grpc_error_handle error) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     if (listener_ != nullptr) std::exchange(listener_, nullptr)->Forget(token_);
     connection_.reset();
+    if (connecting_ != nullptr) {
+      grpc_pollset_set_del_pollset_set(connecting_, interested_parties_);
+    }
     if (timer_started_) grpc_timer_cancel(&timer_);
     args_ = nullptr;
     grpc_core::ExecCtx::Run(DEBUG_LOCATION, std::exchange(done_, nullptr), error);
@@ -593,6 +604,8 @@ class ArHandshaker : public grpc_core::Handshaker {
   std::string staying_reason_ ABSL_GUARDED_BY(mu_);
   grpc_resolved_address address_ ABSL_GUARDED_BY(mu_);
   grpc_endpoint* fresh_endpoint_ ABSL_GUARDED_BY(mu_) = nullptr;
+  // What the fresh connection is polled by.
+  grpc_pollset_set* connecting_ ABSL_GUARDED_BY(mu_) = nullptr;
   grpc_endpoint* doomed_endpoint_ ABSL_GUARDED_BY(mu_) = nullptr;
   grpc_slice_buffer* doomed_buffer_ ABSL_GUARDED_BY(mu_) = nullptr;
 

@@ -25,12 +25,13 @@ fabric::Message ReleaseMessage(uint64_t ticket) {
 
 }  // namespace
 
-Link::Link(Role role, const NodeId& peer, std::string address, std::string fabric,
+Link::Link(Role role, const NodeId& peer, std::string address, std::string fabric, const LinkId& id,
            std::unique_ptr<fabric::Connection> connection)
     : role_(role),
       peer_(peer),
       address_(std::move(address)),
       fabric_(std::move(fabric)),
+      id_(id),
       connection_(std::move(connection)) {}
 
 StatusOr<bool> Link::FlushLocked() {
@@ -42,7 +43,7 @@ StatusOr<bool> Link::FlushLocked() {
       continue;
     }
     // Refused: either the peer wakes this end when there is room, or there is room by now.
-    StatusOr<bool> armed = connection_->ArmWrite();
+    StatusOr<bool> armed = connection_->ArmPost();
     if (!armed.ok() || *armed) return armed.ok() ? StatusOr<bool>(false) : armed;
   }
   return true;
@@ -117,9 +118,7 @@ void Peers::Up(std::shared_ptr<Link> link) {
   std::lock_guard<std::mutex> lock(mu_);
   links_up_.fetch_add(1);
   if (link->role() == Role::kServer) {
-    Receiver& receiver = receivers_[link->peer()];
-    ++receiver.links;
-    if (link->connection() != nullptr) ++receiver.reading_links;
+    ++receivers_[link->peer()].links;
   } else {
     paths_[link->address()] = link->fabric();
   }
@@ -142,28 +141,33 @@ void Peers::Down(const std::shared_ptr<Link>& link) {
   }
   if (link->role() != Role::kServer) return;
   Receiver& receiver = receivers_[link->peer()];
-  if (link->connection() != nullptr) --receiver.reading_links;
   if (--receiver.links > 0) return;
   // Destroyed after the lock, which a tensor's release must not find held.
   dropped = std::move(receiver.offers);
   receivers_.erase(link->peer());
 }
 
-std::shared_ptr<Link> Peers::Reading(const NodeId& server) {
+std::shared_ptr<Link> Peers::Oldest(Role role, const NodeId& peer, const LinkId* id) {
   std::lock_guard<std::mutex> lock(mu_);
-  for (const auto& link : links_) {
-    if (link->role() == Role::kClient && link->peer() == server && link->connection() != nullptr &&
-        link->connection()->remote_size() > 0 && !link->closed()) {
-      return link;
-    }
-  }
-  return nullptr;
+  const auto found = std::find_if(links_.begin(), links_.end(), [&](const auto& link) {
+    return link->role() == role && link->peer() == peer && link->connection() != nullptr &&
+           (id == nullptr || link->id() == *id) && !link->closed();
+  });
+  return found == links_.end() ? nullptr : *found;
 }
 
-bool Peers::IsRead(const NodeId& client) {
-  std::lock_guard<std::mutex> lock(mu_);
-  const auto found = receivers_.find(client);
-  return found != receivers_.end() && found->second.reading_links > 0;
+std::shared_ptr<Link> Peers::Reading(const NodeId& server, const LinkId& id) {
+  std::shared_ptr<Link> link = Oldest(Role::kClient, server, &id);
+  return link != nullptr && link->connection()->remote_size() > 0 ? link : nullptr;
+}
+
+std::shared_ptr<Link> Peers::Talking(const NodeId& server) {
+  return Oldest(Role::kClient, server, nullptr);
+}
+
+std::optional<LinkId> Peers::ReadBy(const NodeId& client) {
+  const std::shared_ptr<Link> link = Oldest(Role::kServer, client, nullptr);
+  return link == nullptr ? std::nullopt : std::make_optional(link->id());
 }
 
 bool Peers::Offer(const NodeId& client, uint64_t ticket, Offered offered) {

@@ -27,13 +27,17 @@ namespace ar_grpc::protocol {
 
 enum class Role { kClient, kServer };
 
+// The same at both ends: the token that the connection was introduced with.
+using LinkId = fabric::Token;
+
 // An established connection to a peer's process. Its stream belongs to the gRPC endpoint, its
 // messages to the rendezvous. Thread-safe but for Read, Readable and Progress (one reader).
 class Link {
  public:
   // `connection` is nullptr when the link is plain TCP: it is then known, but moves nothing itself.
   // `address`: the peer's, as gRPC writes it.
-  Link(Role role, const NodeId& peer, std::string address, std::string fabric,
+  // `id` matters only with a connection.
+  Link(Role role, const NodeId& peer, std::string address, std::string fabric, const LinkId& id,
        std::unique_ptr<fabric::Connection> connection);
 
   Role role() const { return role_; }
@@ -41,6 +45,7 @@ class Link {
   const std::string& address() const { return address_; }
   // "tcp" without a connection.
   const std::string& fabric() const { return fabric_; }
+  const LinkId& id() const { return id_; }
   fabric::Connection* connection() const { return connection_.get(); }
 
   // As Connection's Write and ArmWrite; messages that wait for room go first.
@@ -66,6 +71,7 @@ class Link {
   const NodeId peer_;
   const std::string address_;
   const std::string fabric_;
+  const LinkId id_;
   const std::unique_ptr<fabric::Connection> connection_;
   std::atomic<bool> closed_{false};
   std::mutex write_mu_;
@@ -106,10 +112,13 @@ class Peers {
   // Also closes it, before anything offered over it is let go.
   void Down(const std::shared_ptr<Link>& link);
 
-  // A link over which `server`'s memory can be read, or nullptr.
-  std::shared_ptr<Link> Reading(const NodeId& server);
-  // Whether `client` can read this process's memory.
-  bool IsRead(const NodeId& client);
+  // The open link to `server` with this id, over which its memory can be read, or nullptr.
+  std::shared_ptr<Link> Reading(const NodeId& server, const LinkId& id);
+  // Any open link over which messages get to `server`, or nullptr.
+  std::shared_ptr<Link> Talking(const NodeId& server);
+  // The oldest link over which `client` can read this process's memory. What is offered to it from
+  // now on is held at least until that link is closed, or it is released.
+  std::optional<LinkId> ReadBy(const NodeId& client);
   // Whether any peer that speaks AR-gRPC is connected.
   bool Any() const { return links_up_.load(std::memory_order_relaxed) > 0; }
 
@@ -129,10 +138,12 @@ class Peers {
  private:
   Peers();
 
+  // The open link that came up first, of those with this id if it is given; nullptr without one.
+  std::shared_ptr<Link> Oldest(Role role, const NodeId& peer, const LinkId* id);
+
   // What is known of the receivers of one process.
   struct Receiver {
     int links = 0;
-    int reading_links = 0;
     std::map<uint64_t, Offered> offers;
     // Released before they were offered, oldest first; only these few are remembered, as they come
     // from calls that were given up.

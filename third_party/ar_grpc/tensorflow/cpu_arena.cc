@@ -387,7 +387,10 @@ void CpuArena::StartTrimming() {
 }
 
 void CpuArena::TrimAfter(std::chrono::milliseconds delay) {
-  fabric::Reactor::Get().RunAfter(static_cast<int>(delay.count()), [this] { Trim(); });
+  const uint64_t id =
+      fabric::Reactor::Get().RunAfter(static_cast<int>(delay.count()), [this] { Trim(); });
+  // No thread to trim on: whoever frees next tries again.
+  if (id == 0) trims_.store(false);
 }
 
 void CpuArena::Trim() {

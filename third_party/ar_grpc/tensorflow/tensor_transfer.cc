@@ -9,6 +9,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -39,13 +40,15 @@ using protocol::Protocol;
 using tensorflow::Tensor;
 
 // The types of the options; a change of their contents gets a new name.
-constexpr char kAskType[] = "ar-grpc/ask.1";
-constexpr char kOfferType[] = "ar-grpc/offer.1";
+constexpr char kAskType[] = "ar-grpc/ask.2";
+constexpr char kOfferType[] = "ar-grpc/offer.2";
 constexpr char kChunkType[] = "ar-grpc/chunk.1";
 
 // Larger tensors are copied in parts, by as many cores as are free.
 constexpr uint64_t kCopyPart = uint64_t{256} << 10;
 constexpr int kMaxCopiers = 4;
+// And larger ones yet by the pool alone: the thread that received the response polls for others.
+constexpr uint64_t kCopyHere = uint64_t{4} << 20;
 
 struct Ask {
   NodeId receiver{};
@@ -56,9 +59,11 @@ struct OfferOf {
   NodeId sender{};
   uint64_t ticket = 0;
   uint64_t size = 0;
-  // Whether it lies at `offset` of the sender's region; else it is fetched in chunks.
+  // Whether it lies at `offset` of the sender's region and is held while `link` is open; else it is
+  // fetched in chunks.
   bool readable = false;
   uint64_t offset = 0;
+  protocol::LinkId link{};
 };
 
 struct ChunkOf {
@@ -98,6 +103,7 @@ void PackOffer(const OfferOf& offer, google::protobuf::Any* into) {
   writer.Put(offer.size);
   writer.Put(static_cast<uint8_t>(offer.readable));
   writer.Put(offer.offset);
+  writer.Put(offer.link);
   Pack(kOfferType, &writer, into);
 }
 
@@ -106,7 +112,8 @@ std::optional<OfferOf> UnpackOffer(const std::string& bytes) {
   uint8_t readable = 0;
   Reader reader(bytes);
   if (!reader.Get(&offer.sender) || !reader.Get(&offer.ticket) || !reader.Get(&offer.size) ||
-      !reader.Get(&readable) || readable > 1 || !reader.Get(&offer.offset) || !reader.AtEnd()) {
+      !reader.Get(&readable) || readable > 1 || !reader.Get(&offer.offset) ||
+      !reader.Get(&offer.link) || !reader.AtEnd()) {
     return std::nullopt;
   }
   offer.readable = readable == 1;
@@ -146,11 +153,29 @@ tensorflow::Status TooLarge(const Tensor& tensor) {
       "peer with grpc+ar, too, or split the tensor");
 }
 
-// Offers `tensor` if that is how it travels best. nullopt: it is to be sent in the message.
-std::optional<OfferOf> TryOffer(const Ask& ask, const Tensor& tensor) {
+// What an offer keeps.
+struct Kept {
+  Tensor tensor;
+  std::function<void()> released;
+
+  explicit Kept(Tensor kept) : tensor(std::move(kept)) {}
+  Kept(const Kept&) = delete;
+  Kept& operator=(const Kept&) = delete;
+  ~Kept() {
+    if (released) released();
+  }
+};
+
+// Offers `tensor` if that is how it travels best; then `released`, if any, is called once its
+// memory is not read any more. nullopt: it is to be sent in the message.
+std::optional<OfferOf> TryOffer(const Ask& ask, const Tensor& tensor,
+                                std::function<void()> released) {
   const uint64_t size = tensor.TotalBytes();
   const CpuArena* const arena = CpuArena::Get();
-  const bool can_read = arena != nullptr && Peers::Get().IsRead(ask.receiver);
+  // Before the offer, so that it is held as long as this link is open.
+  std::optional<protocol::LinkId> link;
+  if (arena != nullptr) link = Peers::Get().ReadBy(ask.receiver);
+  const bool can_read = link.has_value();
   std::optional<uint64_t> offset;
   if (can_read) offset = arena->Offset(tensor.tensor_data().data(), size);
   const Protocol chosen = protocol::Choose(Table(can_read, offset.has_value()), size);
@@ -178,11 +203,17 @@ std::optional<OfferOf> TryOffer(const Ask& ask, const Tensor& tensor) {
   offer.size = size;
   offer.readable = offset.has_value();
   offer.offset = offset.value_or(0);
+  offer.link = link.value_or(protocol::LinkId{});
+  const auto kept = std::make_shared<Kept>(std::move(offered));
+  kept->released = std::move(released);
   protocol::Offered held;
-  held.data = reinterpret_cast<const uint8_t*>(offered.tensor_data().data());
+  held.data = reinterpret_cast<const uint8_t*>(kept->tensor.tensor_data().data());
   held.size = size;
-  held.keep = std::make_shared<Tensor>(std::move(offered));
-  if (!Peers::Get().Offer(ask.receiver, ask.ticket, std::move(held))) return std::nullopt;
+  held.keep = kept;
+  if (!Peers::Get().Offer(ask.receiver, ask.ticket, std::move(held))) {
+    kept->released = nullptr;
+    return std::nullopt;
+  }
   return offer;
 }
 
@@ -265,6 +296,37 @@ class CopyInParts : public std::enable_shared_from_this<CopyInParts> {
   Status status_;
 };
 
+// The calls for the chunks of one tensor, to be cancelled together. Thread-safe.
+class Cancellable {
+ public:
+  // The options of a new call; nullptr when no more is to be begun.
+  std::shared_ptr<tensorflow::CallOptions> Begin() {
+    std::lock_guard<std::mutex> lock(mu_);
+    if (cancelled_) return nullptr;
+    return *running_.insert(std::make_shared<tensorflow::CallOptions>()).first;
+  }
+  void End(const std::shared_ptr<tensorflow::CallOptions>& call) {
+    std::lock_guard<std::mutex> lock(mu_);
+    running_.erase(call);
+  }
+  void Cancel() {
+    std::unique_lock<std::mutex> lock(mu_);
+    cancelled_ = true;
+    const auto running = running_;
+    lock.unlock();
+    for (const auto& call : running) call->StartCancel();
+  }
+  bool cancelled() {
+    std::lock_guard<std::mutex> lock(mu_);
+    return cancelled_;
+  }
+
+ private:
+  std::mutex mu_;
+  bool cancelled_ = false;
+  std::set<std::shared_ptr<tensorflow::CallOptions>> running_;
+};
+
 Status FromTensorFlow(const tensorflow::Status& status) {
   if (status.ok()) return OkStatus();
   return Status(static_cast<StatusCode>(status.code()), std::string(status.message()));
@@ -280,7 +342,7 @@ tensorflow::Status EncodeTensor(const tensorflow::RecvTensorRequest& request, bo
   const bool plain = is_dead || !tensorflow::DataTypeCanUseMemcpy(tensor.dtype());
   const std::optional<Ask> ask = UnpackAsk(request.transport_options());
   if (ask.has_value() && !plain) {
-    if (const std::optional<OfferOf> offer = TryOffer(*ask, tensor)) {
+    if (const std::optional<OfferOf> offer = TryOffer(*ask, tensor, nullptr)) {
       tensorflow::RecvTensorResponse message;
       message.mutable_tensor()->set_dtype(tensor.dtype());
       tensor.shape().AsProto(message.mutable_tensor()->mutable_tensor_shape());
@@ -336,11 +398,12 @@ bool ServeChunk(const tensorflow::RecvTensorRequest& request, ::grpc::ByteBuffer
 }
 
 bool OfferBuffer(const tensorflow::RecvBufRequest& request, const Tensor& tensor,
-                 tensorflow::RecvBufResponse* response, tensorflow::Status* status) {
+                 std::function<void()> sent, tensorflow::RecvBufResponse* response,
+                 tensorflow::Status* status) {
   *status = tensorflow::OkStatus();
   const std::optional<Ask> ask = UnpackAsk(request.transport_options());
-  if (ask.has_value()) {
-    if (const std::optional<OfferOf> offer = TryOffer(*ask, tensor)) {
+  if (ask.has_value() && sent != nullptr) {
+    if (const std::optional<OfferOf> offer = TryOffer(*ask, tensor, std::move(sent))) {
       PackOffer(*offer, response->mutable_transport_options());
       return true;
     }
@@ -391,21 +454,29 @@ void Receipt::Ask(tensorflow::RecvBufRequest* request) const {
   PackAsk({Peers::Get().self(), ticket_}, request->mutable_transport_options());
 }
 
-void Receipt::Finish(const tensorflow::Status& status, tensorflow::TensorResponse* response,
-                     tensorflow::StatusCallback done) const {
+void Receipt::Finish(const tensorflow::Status& status, tensorflow::CallOptions* options,
+                     tensorflow::TensorResponse* response, tensorflow::StatusCallback done) const {
   if (!status.ok()) {
     GiveUp();
     return done(status);
   }
-  const google::protobuf::Any& options = response->metadata().transport_options();
-  if (options.type_url() != kOfferType) return done(status);
+  const google::protobuf::Any& any = response->metadata().transport_options();
+  if (any.type_url() != kOfferType) return done(status);
+  const Tensor& tensor = response->tensor();
+  if (!tensorflow::DataTypeCanUseMemcpy(tensor.dtype())) {
+    GiveUp();
+    return done(tensorflow::errors::Internal(
+        caller_->target, " offered the memory of a tensor of type ",
+        tensorflow::DataTypeString(tensor.dtype()), ", whose elements lie elsewhere"));
+  }
   // The parser made the tensor by the response's type and shape, without contents.
-  const tensorflow::StringPiece into = response->tensor().tensor_data();
-  Fetch(options.value(), reinterpret_cast<uint8_t*>(const_cast<char*>(into.data())), into.size(),
-        std::move(done));
+  const tensorflow::StringPiece into = tensor.tensor_data();
+  Fetch(any.value(), {reinterpret_cast<uint8_t*>(const_cast<char*>(into.data())), into.size(),
+                      options, std::move(done)});
 }
 
-void Receipt::Finish(const tensorflow::Status& status, const tensorflow::RecvBufRequest& request,
+void Receipt::Finish(const tensorflow::Status& status, tensorflow::CallOptions* options,
+                     const tensorflow::RecvBufRequest& request,
                      tensorflow::RecvBufResponse* response, tensorflow::StatusCallback done) const {
   if (!status.ok()) {
     GiveUp();
@@ -415,72 +486,83 @@ void Receipt::Finish(const tensorflow::Status& status, const tensorflow::RecvBuf
   const std::string offer = response->transport_options().value();
   // Without options the caller takes the bytes to be where buf_ptr says.
   response->clear_transport_options();
-  Fetch(offer, reinterpret_cast<uint8_t*>(request.buf_ptr()),
-        static_cast<uint64_t>(request.num_bytes()), std::move(done));
+  Fetch(offer, {reinterpret_cast<uint8_t*>(request.buf_ptr()),
+                static_cast<uint64_t>(request.num_bytes()), options, std::move(done)});
 }
 
-void Receipt::Fetch(const std::string& bytes, uint8_t* into, uint64_t size,
-                    tensorflow::StatusCallback done) const {
+void Receipt::Fetch(const std::string& bytes, Target target) const {
   const std::optional<OfferOf> offer = UnpackOffer(bytes);
-  if (!offer.has_value() || offer->ticket != ticket_ || offer->size != size) {
+  if (!offer.has_value() || offer->ticket != ticket_ || offer->size != target.size) {
     GiveUp();
-    return done(tensorflow::errors::Internal(
+    return target.done(tensorflow::errors::Internal(
         caller_->target, " offered ", offer.has_value() ? absl::StrCat(offer->size, " bytes") : "?",
-        " where ", size, " were asked for"));
+        " where ", target.size, " were asked for"));
   }
   KnownSenders::Get().Remember(caller_->target, offer->sender);
-  if (!offer->readable) {
-    auto ended = [self = *this, done = std::move(done), size](const Status& status) {
-      self.ReleaseByCall();
-      if (!status.ok()) return done(self.Annotated(status));
-      Peers::Get().CountChunk(size);
-      done(tensorflow::OkStatus());
-    };
-    auto start = [self = *this, into](uint64_t offset, uint64_t length,
-                                      std::function<void(Status)> chunk_done) {
-      tensorflow::RecvTensorRequest request;
-      PackChunk({Peers::Get().self(), self.ticket_, offset, length},
-                request.mutable_transport_options());
-      auto chunk = std::make_shared<Caller::Chunk>(Caller::Chunk{into + offset, length});
-      self.caller_->call(request, chunk.get(),
-                         [chunk, chunk_done](const tensorflow::Status& status) {
-                           chunk_done(FromTensorFlow(status));
-                         });
-    };
-    return protocol::TransferChunks(size, protocol::kChunkBytes, protocol::kChunksInFlight,
-                                    std::move(start), std::move(ended));
-  }
-  const std::shared_ptr<protocol::Link> link = Peers::Get().Reading(offer->sender);
-  if (link == nullptr) {
-    return done(
-        Annotated({StatusCode::kUnavailable, "the connection ended before the tensor was read"}));
-  }
-  auto ended = [self = *this, link, done = std::move(done), size](const Status& status) {
-    // A link that is still open now was open during the copy, and so the tensor was held.
+  const std::shared_ptr<protocol::Link> link =
+      offer->readable ? Peers::Get().Reading(offer->sender, offer->link) : nullptr;
+  // Where the link has gone, the sender may hold the tensor all the same, for another link.
+  if (link == nullptr) return FetchChunks(std::move(target));
+  uint8_t* const into = target.into;
+  const uint64_t size = target.size;
+  auto ended = [self = *this, link, target = std::move(target)](const Status& status) {
+    // The sender held the tensor when it named the link, so if that is still open, it was held
+    // during the copy.
     std::atomic_thread_fence(std::memory_order_acquire);
-    const bool closed = link->closed();
+    if (link->closed()) return self.FetchChunks(target);
     link->Release(self.ticket_);
-    if (closed) {
-      return done(self.Annotated(
-          {StatusCode::kUnavailable, "the connection ended while the tensor was read"}));
-    }
-    if (!status.ok()) return done(self.Annotated(status));
-    Peers::Get().CountRendezvous(size);
-    done(tensorflow::OkStatus());
+    if (!status.ok()) return target.done(self.Annotated(status));
+    Peers::Get().CountRendezvous(target.size);
+    target.done(tensorflow::OkStatus());
   };
   auto copy = std::make_shared<CopyInParts>(link, offer->offset, into, size, std::move(ended));
-  if (caller_->threadpool != nullptr) {
-    for (int i = 1; i < copy->copiers(); ++i) {
-      caller_->threadpool->Schedule([copy] { copy->Work(); });
-    }
+  const bool here = caller_->threadpool == nullptr || size <= kCopyHere;
+  for (int i = here ? 1 : 0; caller_->threadpool != nullptr && i < copy->copiers(); ++i) {
+    caller_->threadpool->Schedule([copy] { copy->Work(); });
   }
-  copy->Work();
+  if (here) copy->Work();
+}
+
+void Receipt::FetchChunks(Target target) const {
+  auto calls = std::make_shared<Cancellable>();
+  // The call whose options these are is over: from here on they cancel these calls.
+  tensorflow::CallOptions* const options = target.options;
+  if (options != nullptr) options->SetCancelCallback([calls] { calls->Cancel(); });
+  uint8_t* const into = target.into;
+  const uint64_t size = target.size;
+  auto ended = [self = *this, target = std::move(target)](const Status& status) {
+    if (target.options != nullptr) target.options->ClearCancelCallback();
+    self.ReleaseByCall();
+    if (!status.ok()) return target.done(self.Annotated(status));
+    Peers::Get().CountChunk(target.size);
+    target.done(tensorflow::OkStatus());
+  };
+  auto start = [self = *this, calls, into](uint64_t offset, uint64_t length,
+                                           std::function<void(Status)> done) {
+    tensorflow::RecvTensorRequest request;
+    PackChunk({Peers::Get().self(), self.ticket_, offset, length},
+              request.mutable_transport_options());
+    auto chunk = std::make_shared<Caller::Chunk>(Caller::Chunk{into + offset, length});
+    const auto call = calls->Begin();
+    if (call == nullptr) return done({StatusCode::kCancelled, "the step was cancelled"});
+    self.caller_->call(call.get(), request, chunk.get(),
+                       [chunk, calls, call, done](const tensorflow::Status& status) {
+                         calls->End(call);
+                         done(FromTensorFlow(status));
+                       });
+    // Cancelled before the call could hear of it.
+    if (calls->cancelled()) call->StartCancel();
+  };
+  protocol::TransferChunks(size, protocol::kChunkBytes, protocol::kChunksInFlight, std::move(start),
+                           std::move(ended));
 }
 
 void Receipt::GiveUp() const {
   const std::optional<NodeId> sender = KnownSenders::Get().Find(caller_->target);
-  if (!sender.has_value()) return;
-  if (const auto link = Peers::Get().Reading(*sender)) return link->Release(ticket_);
+  if (sender.has_value()) {
+    if (const auto link = Peers::Get().Talking(*sender)) return link->Release(ticket_);
+  }
+  // A stock peer takes it for a question about no tensor.
   ReleaseByCall();
 }
 
@@ -488,7 +570,7 @@ void Receipt::ReleaseByCall() const {
   tensorflow::RecvTensorRequest release;
   PackChunk({Peers::Get().self(), ticket_, 0, 0}, release.mutable_transport_options());
   auto nothing = std::make_shared<Caller::Chunk>(Caller::Chunk{nullptr, 0});
-  caller_->call(release, nothing.get(), [nothing](const tensorflow::Status&) {});
+  caller_->call(nullptr, release, nothing.get(), [nothing](const tensorflow::Status&) {});
 }
 
 tensorflow::Status Receipt::Annotated(const Status& status) const {

@@ -23,8 +23,7 @@
 //   sender    offers: where the tensor lies, in the response's transport_options; or answers with
 //             the bytes, as stock TensorFlow does, where that is cheaper
 //   receiver  copies out of the sender's memory, or asks for chunks (RecvTensor calls whose
-//   response
-//             is the bytes); then releases the ticket
+//             response is the bytes); then releases the ticket
 //
 // A peer that does not know these options ignores them and answers with the bytes.
 namespace ar_grpc {
@@ -42,10 +41,13 @@ tensorflow::Status EncodeTensor(const tensorflow::RecvTensorRequest& request, bo
 bool ServeChunk(const tensorflow::RecvTensorRequest& request, ::grpc::ByteBuffer* response,
                 tensorflow::Status* status);
 
-// Writes an offer of `tensor` into the response to a RecvBuf request. false: it is to be answered
-// with the bytes; `status` is InvalidArgument where these are too many.
+// Writes an offer of `tensor` into the response to a RecvBuf request; `sent` is called once, when
+// the buffer may change because the receiver has it or has gone, on any thread, and must not block.
+// false: it is to be answered with the bytes, and `sent` is not called; `status` is InvalidArgument
+// where these are too many. Without `sent` nothing is offered.
 bool OfferBuffer(const tensorflow::RecvBufRequest& request, const tensorflow::Tensor& tensor,
-                 tensorflow::RecvBufResponse* response, tensorflow::Status* status);
+                 std::function<void()> sent, tensorflow::RecvBufResponse* response,
+                 tensorflow::Status* status);
 
 // --- the receiver's side ---
 
@@ -56,9 +58,9 @@ struct Caller {
     uint8_t* into;
     uint64_t size;
   };
-  // Starts a RecvTensor call whose response is the bytes of a chunk.
-  std::function<void(const tensorflow::RecvTensorRequest& request, Chunk* chunk,
-                     tensorflow::StatusCallback done)>
+  // Starts a RecvTensor call whose response is the bytes of a chunk. `options` may be nullptr.
+  std::function<void(tensorflow::CallOptions* options, const tensorflow::RecvTensorRequest& request,
+                     Chunk* chunk, tensorflow::StatusCallback done)>
       call;
   // For copies in parallel; nullptr: in the thread that received the response.
   tensorflow::thread::ThreadPool* threadpool = nullptr;
@@ -83,18 +85,27 @@ class Receipt {
   void Ask(tensorflow::RecvBufRequest* request) const;
 
   // To be called with the call's outcome: brings in what was offered, then calls `done`, perhaps in
-  // another thread.
-  void Finish(const tensorflow::Status& status, tensorflow::TensorResponse* response,
+  // another thread. Until then `options`, the call's, cancels the calls for chunks.
+  void Finish(const tensorflow::Status& status, tensorflow::CallOptions* options,
+              tensorflow::TensorResponse* response, tensorflow::StatusCallback done) const;
+  void Finish(const tensorflow::Status& status, tensorflow::CallOptions* options,
+              const tensorflow::RecvBufRequest& request, tensorflow::RecvBufResponse* response,
               tensorflow::StatusCallback done) const;
-  void Finish(const tensorflow::Status& status, const tensorflow::RecvBufRequest& request,
-              tensorflow::RecvBufResponse* response, tensorflow::StatusCallback done) const;
 
  private:
   explicit Receipt(std::shared_ptr<const Caller> caller);
 
-  // Brings `size` bytes to `into`.
-  void Fetch(const std::string& offer, uint8_t* into, uint64_t size,
-             tensorflow::StatusCallback done) const;
+  // Where the bytes go, and what ends with them.
+  struct Target {
+    uint8_t* into;
+    uint64_t size;
+    tensorflow::CallOptions* options;
+    tensorflow::StatusCallback done;
+  };
+
+  // Brings in what was offered.
+  void Fetch(const std::string& offer, Target target) const;
+  void FetchChunks(Target target) const;
   // The call failed: whatever was or will be offered under the ticket is not wanted.
   void GiveUp() const;
   void ReleaseByCall() const;

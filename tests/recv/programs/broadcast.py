@@ -1,0 +1,52 @@
+"""Broadcasts a reference variable that the sender changes as soon as it has been told it was sent.
+
+Task 0 runs the steps and prints which of them brought other values than that step's; task 1 serves.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import tensorflow as tf
+from tensorflow.python import ar_grpc
+
+LEADER = "/job:worker/replica:0/task:0"
+
+
+def main() -> None:
+    settings = json.loads(sys.argv[1])
+    config = tf.compat.v1.ConfigProto()
+    config.experimental.collective_group_leader = LEADER
+    server = tf.distribute.Server(
+        settings["cluster"],
+        job_name="worker",
+        task_index=settings["index"],
+        protocol=settings["protocol"],
+        config=config,
+    )
+    if settings["index"] == 1:
+        server.join()
+    shape = [settings["size"]]
+    with tf.Graph().as_default():
+        with tf.device(f"{LEADER}/device:CPU:0"):
+            # A reference variable is changed in place, whoever reads it.
+            variable = tf.compat.v1.get_variable(
+                "v", shape, tf.float32, tf.zeros_initializer(), use_resource=False
+            )
+            group = {"group_size": 2, "group_key": 1, "instance_key": 1, "shape": shape}
+            sent = tf.raw_ops.CollectiveBcastSend(input=variable._ref(), **group)
+            with tf.control_dependencies([sent]):
+                change = tf.compat.v1.assign_add(variable, tf.ones(shape))
+        with tf.device("/job:worker/replica:0/task:1/device:CPU:0"):
+            got = tf.raw_ops.CollectiveBcastRecv(T=tf.float32, **group)
+            seen = tf.stack([tf.reduce_min(got), tf.reduce_max(got)])
+        with tf.compat.v1.Session(server.target, config=config) as session:
+            session.run(variable.initializer)
+            found = [session.run([seen, change.op])[0].tolist() for _ in range(settings["steps"])]
+    wrong = {step: values for step, values in enumerate(found) if values != [step, step]}
+    print(json.dumps({"wrong": wrong, "offers_open": ar_grpc.status()["offers_open"]}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
