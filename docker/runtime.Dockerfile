@@ -71,7 +71,7 @@ LABEL org.opencontainers.image.title="RDMA-enhanced TensorFlow" \
       org.opencontainers.image.base.digest="${BASE_DIGEST}" \
       org.opencontainers.image.licenses="Apache-2.0"
 
-FROM runtime AS quickstart
+FROM runtime AS with-digits
 ARG PIP_INDEX_URL=""
 USER root
 # pip adds what is not there yet: the digits' package and what it needs.
@@ -81,6 +81,14 @@ RUN --mount=type=bind,source=docker/through,target=/usr/local/bin/through \
     --mount=type=secret,id=pip,target=/etc/pip.conf \
     through pip install -q --no-cache-dir --disable-pip-version-check --no-deps \
       --require-hashes -r /tmp/runtime.txt
+
+FROM described AS described-with-digits
+RUN --mount=type=bind,from=with-digits,source=/opt/tensorflow,target=/opt/with-digits \
+    /opt/sbom/bin/python /tmp/sbom.py /tmp/status \
+      /opt/with-digits/lib/python3*/site-packages /tmp/sbom.cdx.json
+
+FROM with-digits AS quickstart
+COPY --from=described-with-digits /tmp/sbom.cdx.json /usr/share/ar-grpc/
 USER 1000:1000
 COPY scripts/artf_cli/runtime/replica.py scripts/artf_cli/runtime/task.py \
      scripts/artf_cli/runtime/tcp_info.py scripts/artf_cli/runtime/train_lenet.py /opt/ar-grpc/

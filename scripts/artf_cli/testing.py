@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import tempfile
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,6 +24,8 @@ SUITES = (*_CHEAP, "wheel", "containers", "recv", "tf2", "faults", _GRPC)
 # They run beside artf, the others on the installed wheel.
 _BESIDE = (*_CHEAP, "wheel", "containers", _GRPC)
 _NO_TESTS_COLLECTED = 5
+# The longest fixture to take down is the container suite's engine.
+_LEAVE_S = 90.0
 
 
 @dataclass
@@ -77,14 +81,31 @@ def _run_suite(
         folder_of_tests = f"tests/{suite.replace('-', '_')}"
         command = [str(python), "-m", "pytest", folder_of_tests, f"--junitxml={report}"]
         command += ["-p", "no:cacheprovider", *arguments]
-        done = subprocess.run(command, cwd=REPO, env=env)
-        if done.returncode == _NO_TESTS_COLLECTED:
+        status = _run_pytest(command, env)
+        if status == _NO_TESTS_COLLECTED:
             return
         if not report.exists():
-            raise ArtfError(f"pytest ended with {done.returncode} in suite {suite}", "see above")
+            raise ArtfError(f"pytest ended with {status} in suite {suite}", "see above")
         _add(suite, report, result)
-        if done.returncode != 0 and not result.failures:
-            raise ArtfError(f"pytest ended with {done.returncode} in suite {suite}", "see above")
+        if status != 0 and not result.failures:
+            raise ArtfError(f"pytest ended with {status} in suite {suite}", "see above")
+
+
+def _run_pytest(command: Sequence[str], env: Mapping[str, str]) -> int:
+    """The exit status; when this process is interrupted, pytest gets time to take down fixtures."""
+    process = subprocess.Popen(command, cwd=REPO, env=env)
+    try:
+        return process.wait()
+    except BaseException as error:
+        # A Ctrl-C has reached the whole foreground, pytest too, and a second one would stop it.
+        if not isinstance(error, KeyboardInterrupt):
+            process.send_signal(signal.SIGINT)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_LEAVE_S)
+        raise
+    finally:
+        process.kill()
+        process.wait()
 
 
 def _add(suite: str, report: Path, result: Result) -> None:

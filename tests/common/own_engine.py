@@ -14,6 +14,8 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
+import tempfile
 import threading
 import time
 from collections.abc import Coroutine
@@ -21,7 +23,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
+
 from artf_cli import fetch
+from artf_cli.paths import REPO
 
 NEEDED = ("dockerd", "docker-compose", "iptables", "ip", "mmdebstrap", "nsenter", "unshare")
 _PACKAGES = "docker.io docker-compose iptables iproute2 mmdebstrap"
@@ -37,6 +42,10 @@ _SLIM = ("/usr/share/man/*", "/usr/share/doc/*", "/usr/share/locale/*")
 _START_S = 60.0
 _STOP_S = 60.0
 _BLOCK = 1 << 16
+_PREFIX = "engine-"
+#: A line of the pip.conf that builds get as a secret.
+SECRET = f"ar-grpc-secret-{secrets.token_hex(8)}"
+_LEASH = REPO / "scripts" / "artf_cli" / "runtime" / "leash.py"
 
 
 def why_not() -> str:
@@ -197,8 +206,20 @@ class OwnEngine:
         self.folder = folder
         self.log = folder / "dockerd.log"
         self.env: dict[str, str] = {}
+        self._lock = FileLock(f"{folder}.lock")
         self._proxy: _Proxy | None = None
         self._process: subprocess.Popen[bytes] | None = None
+
+    @classmethod
+    def new(cls, parent: Path) -> OwnEngine:
+        """One in a new folder of `parent`; those there whose tests were killed are removed."""
+        for path in parent.glob(f"{_PREFIX}*"):
+            if path.is_dir():
+                rest = cls(path)
+                with suppress(Timeout):
+                    rest._lock.acquire(timeout=0)
+                    rest.close()
+        return cls(Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent)))
 
     @property
     def pid(self) -> int:
@@ -228,8 +249,12 @@ class OwnEngine:
         return RuntimeError(f"{what}: {said or 'its log is empty'}")
 
     def _start(self) -> None:
+        self._lock.acquire(timeout=0)
         socket_path = self.folder / "docker.sock"
-        command = ["unshare", "--net", "--", "dockerd", "--data-root", str(self.folder / "data")]
+        # It dies with this process, and its mounts with it and its containers.
+        command = [sys.executable, "-I", "-S", str(_LEASH), str(os.getpid())]
+        command += [shutil.which("unshare") or "unshare", "--net", "--mount", "--propagation"]
+        command += ["private", "--", "dockerd", "--data-root", str(self.folder / "data")]
         command += ["--exec-root", str(self.folder / "exec"), "--host", f"unix://{socket_path}"]
         command += ["--pidfile", str(self.folder / "docker.pid"), "--bridge", "none"]
         # Where the system's containerd runs, dockerd takes that one: not under its names there.
@@ -316,25 +341,34 @@ class OwnEngine:
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
-        for name in self.mounts():
-            subprocess.run(["umount", "--lazy", name], check=False)
+        limit = time.monotonic() + _STOP_S
+        while (rest := self.processes()) and time.monotonic() < limit:
+            for number in rest:
+                with suppress(ProcessLookupError):
+                    os.kill(number, signal.SIGKILL)
+            time.sleep(0.1)
         shutil.rmtree(self.folder, ignore_errors=True)
+        self._lock.release()
+        Path(self._lock.lock_file).unlink(missing_ok=True)
 
-    def processes(self) -> list[str]:
-        """Command lines of processes that name this engine's folder."""
-        found = []
-        for path in Path("/proc").glob("[0-9]*/cmdline"):
+    def processes(self) -> dict[int, str]:
+        """The engine's processes, which name its folder, and its containers'; pid → what it is."""
+        found = {}
+        for path in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):
-                line = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
-                if str(self.folder) in line:
-                    found.append(line)
+                line = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                roots = [
+                    mount
+                    for mount in (path / "mountinfo").read_text().splitlines()
+                    if mount.split(" ")[4] == "/"
+                ]
+                inside = any(f"upperdir={self.folder}/" in root for root in roots)
+                if int(path.name) != os.getpid() and (str(self.folder) in line or inside):
+                    found[int(path.name)] = line
         return found
 
     def mounts(self) -> list[str]:
-        """Mounts below this engine's folder, the innermost first."""
-        found = [
-            line.split(" ")[4]
-            for line in Path("/proc/self/mountinfo").read_text().split("\n")
-            if line
-        ]
-        return sorted((name for name in found if name.startswith(f"{self.folder}/")), reverse=True)
+        """This machine's mounts below the engine's folder, of which there are none."""
+        lines = Path("/proc/self/mountinfo").read_text().splitlines()
+        found = [line.split(" ")[4] for line in lines]
+        return [name for name in found if name.startswith(f"{self.folder}/")]

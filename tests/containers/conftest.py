@@ -1,19 +1,20 @@
-"""An engine for the suite: its own where none can be used, and the images, built once."""
+"""An engine of the suite's own, whatever else runs here, and the images, built once."""
 
 from __future__ import annotations
 
 import os
-import tempfile
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from artf_cli.containers import bases
 from artf_cli.containers import engine as engine_module
 from artf_cli.containers.engine import Engine
 from artf_cli.containers.images import IMAGE_PYTHON, Image, build_runtime
 from artf_cli.paths import DIST, cache_dir
-from common.own_engine import OwnEngine, why_not
+from common.own_engine import SECRET, OwnEngine, why_not
 
 
 @pytest.fixture(scope="session")
@@ -22,8 +23,7 @@ def own_engine() -> Iterator[OwnEngine]:
     reason = why_not()
     if reason:
         pytest.skip(reason)
-    folder = Path(tempfile.mkdtemp(prefix="engine-", dir=cache_dir()))
-    own = OwnEngine(folder)
+    own = OwnEngine.new(cache_dir())
     try:
         own.start()
     except RuntimeError as error:
@@ -33,19 +33,30 @@ def own_engine() -> Iterator[OwnEngine]:
         yield own
     finally:
         own.close()
-    assert own.processes() == []
+    assert own.processes() == {}
     assert own.mounts() == []
-    assert not folder.exists()
+    assert not own.folder.exists()
 
 
 @pytest.fixture(scope="session")
-def engine(own_engine: OwnEngine) -> Iterator[Engine]:
+def engine(own_engine: OwnEngine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     """What `artf` finds, with the environment that leads to our engine."""
-    before = dict(os.environ)
-    os.environ.update(own_engine.env)
-    yield engine_module.find()
-    os.environ.clear()
-    os.environ.update(before)
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in own_engine.env.items():
+            patch.setenv(name, value)
+        # Another engine of this user's.
+        for name in ("ARTF_ENGINE", "DOCKER_CONTEXT"):
+            patch.delenv(name, raising=False)
+        # Bases that were made here have no digest of a registry's.
+        file = tmp_path_factory.mktemp("bases") / "bases.toml"
+        file.write_text(re.sub(r'digest = ".*"', 'digest = ""', bases.FILE.read_text()))
+        patch.setattr(bases, "FILE", file)
+        # What no image may keep, see test_training.py.
+        if not os.environ.get("ARTF_PIP_CONF"):
+            conf = file.with_name("pip.conf")
+            conf.write_text(f"# {SECRET}\n[global]\n")
+            patch.setenv("ARTF_PIP_CONF", str(conf))
+        yield engine_module.find()
 
 
 @pytest.fixture(scope="session")

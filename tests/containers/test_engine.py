@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from filelock import FileLock
 
 from artf_cli import build, paths
 from artf_cli.containers import bases, engine, images
@@ -203,7 +205,8 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def with_bases(fake: Fake, tmp_path: Path) -> Fake:
     image = {"Size": 5, "RepoDigests": ["debian@sha256:12"]}
-    return fake.says("inspect", json.dumps([image])).says("info", str(tmp_path))
+    fake.says("inspect", json.dumps([image])).says("info", str(tmp_path))
+    return fake.says("system df", "Images:5GB\nBuild Cache:0B")
 
 
 def test_a_wheel_comes_out_of_the_container(folder: Path, tree: Path, tmp_path: Path) -> None:
@@ -237,6 +240,21 @@ def test_a_full_disk_is_named_before_the_build(
     monkeypatch.setattr(images, "DISK_NEEDED", 1 << 60)
     with pytest.raises(ArtfError, match=r"MiB free, images .* need .* make room: `docker system"):
         images.build_wheel(engine.find(), "tensorflow-cpu", "cp311", {})
+
+
+def test_a_rebuild_needs_less_of_the_disk(
+    folder: Path, tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = with_bases(working(folder), tmp_path).says("build", f"PARTIAL {WHEEL}")
+    fake.says("system df", "Images:5GB\nBuild Cache:3.1GB")
+    monkeypatch.setattr(images, "DISK_NEEDED", 1 << 60)
+    monkeypatch.setattr(images, "DISK_NEEDED_AGAIN", 1)
+    assert images.build_wheel(engine.find(), "tensorflow-cpu", "cp311", {}) == tree / WHEEL
+
+
+def test_each_engine_has_its_own_cure_for_a_full_disk() -> None:
+    assert "`docker builder prune`" in engine.explain(FULL, "docker", "x").cure
+    assert "`podman image prune`" in engine.explain(FULL, "podman", "x").cure
 
 
 def test_what_a_site_needs_comes_from_the_environment(
@@ -282,8 +300,13 @@ def test_bases_are_pinned_by_the_digest_that_is_known(folder: Path, tmp_path: Pa
     fake.says("inspect", json.dumps([{"RepoDigests": []}]))
     file.write_text(open_)
     assert bases.resolve(engine.find(), ["BASE"], file) == {"BASE": "debian:x"}
-    fake.says("inspect", json.dumps([{"RepoDigests": ["debian@sha256:12"]}]))
-    assert bases.resolve(engine.find(), ["BASE"], file) == {"BASE": "debian@sha256:12"}
+    # Pulled from a mirror and named anew: the public name is not there under that digest.
+    fake.says("inspect", json.dumps([{"RepoDigests": ["mirror.example/debian@sha256:56"]}]))
+    assert bases.resolve(engine.find(), ["BASE"], file) == {"BASE": "debian:x"}
+    for repository in ("debian", "docker.io/library/debian"):
+        digests = ["mirror.example/debian@sha256:56", f"{repository}@sha256:12"]
+        fake.says("inspect", json.dumps([{"RepoDigests": digests}]))
+        assert bases.resolve(engine.find(), ["BASE"], file) == {"BASE": "debian@sha256:12"}
     file.write_text(recorded)
     assert bases.resolve(engine.find(), ["BASE"], file) == {"BASE": "debian@sha256:34"}
     assert "inspect debian@sha256:34" in fake.calls()
@@ -346,6 +369,21 @@ def test_an_engine_of_our_own_that_does_not_start_says_why_and_is_gone(
     with pytest.raises(RuntimeError, match=f"dockerd does not answer: {last}"):
         own.start()
     assert not own.folder.exists()
+
+
+def test_what_a_killed_suite_left_is_removed_and_what_runs_stays(tmp_path: Path) -> None:
+    left, used = tmp_path / "engine-left", tmp_path / "engine-used"
+    for path in (left, used):
+        path.mkdir()
+    command = [sys.executable, "-c", "import time; time.sleep(600)"]
+    rest = subprocess.Popen([*command, f"--exec-root={left}/exec"])
+    with FileLock(f"{used}.lock"):
+        new = OwnEngine.new(tmp_path)
+    assert rest.wait(10) == -signal.SIGKILL
+    assert not left.exists()
+    assert used.exists()
+    assert new.folder.parent == tmp_path
+    assert new.folder not in (left, used)
 
 
 def test_the_image_names_carry_the_version() -> None:

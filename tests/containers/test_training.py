@@ -18,12 +18,12 @@ from artf_cli.containers.training import TASKS, Training, run_of
 from artf_cli.errors import ArtfError
 from artf_cli.progress import Meter
 from common.ar import eventually
-from common.own_engine import OwnEngine
+from common.own_engine import SECRET, OwnEngine
 from common.protocols import AR
 
 pytestmark = pytest.mark.timeout(900)
 
-STEPS = 200
+STEPS = 400
 PATHS = {"volume": "shm", "namespace": "shm", "apart": "tcp"}
 
 
@@ -66,13 +66,13 @@ def test_no_image_keeps_what_a_site_passed_in(own_engine: OwnEngine, images: lis
         kept = own_engine.docker("image", "inspect", image.name).stdout
         kept += own_engine.docker("history", "--no-trunc", image.name).stdout
         assert proxy not in kept
+        assert SECRET not in kept
         look = (
-            f"grep -rIl '{proxy}' /etc /opt/ar-grpc /home /tmp /root 2>/dev/null; ls /run/secrets"
+            f"grep -rlF -e '{proxy}' -e '{SECRET}' --exclude-dir=proc --exclude-dir=sys / "
+            "2>/dev/null; ls /run/secrets"
         )
-        done = own_engine.docker(
-            "run", "--rm", "--network", "none", image.name, "sh", "-c", look, check=False
-        )
-        assert done.stdout == ""
+        words = ["run", "--rm", "--network", "none", "--user", "0", image.name, "sh", "-c", look]
+        assert own_engine.docker(*words, check=False).stdout == ""
 
 
 def test_the_health_check_trains_a_step(own_engine: OwnEngine, images: list[Image]) -> None:
@@ -190,8 +190,12 @@ def test_a_container_that_fails_is_named_and_nothing_is_left(
     assert left(own_engine) == []
 
 
-def test_the_image_says_what_it_is_made_of(own_engine: OwnEngine, images: list[Image]) -> None:
-    text = run_in(own_engine, images[0].name, "cat", "/usr/share/ar-grpc/sbom.cdx.json")
+@pytest.mark.parametrize("which", [0, 1], ids=["runtime", "quickstart"])
+def test_the_image_says_what_it_is_made_of(
+    own_engine: OwnEngine, images: list[Image], which: int
+) -> None:
+    image = images[which].name
+    text = run_in(own_engine, image, "cat", "/usr/share/ar-grpc/sbom.cdx.json")
     bill = json.loads(text)
     assert bill["bomFormat"] == "CycloneDX"
     parts = {part["name"]: part for part in bill["components"]}
@@ -201,9 +205,9 @@ def test_the_image_says_what_it_is_made_of(own_engine: OwnEngine, images: list[I
     assert {part["name"]: part["version"] for part in ours["components"]} == {
         name: source.version for name, source in manifest.sources.items()
     }
-    listed = run_in(own_engine, images[0].name, "pip", "list", "--format=json")
+    listed = run_in(own_engine, image, "pip", "list", "--format=json")
     for package in json.loads(listed):
         assert parts[package["name"]]["version"] == package["version"]
     assert parts["libibverbs1"]["purl"].startswith("pkg:deb/debian/libibverbs1@")
-    debian = run_in(own_engine, images[0].name, "dpkg-query", "-W", "-f", "${Package}\n").split()
+    debian = run_in(own_engine, image, "dpkg-query", "-W", "-f", "${Package}\n").split()
     assert set(debian) <= set(parts)

@@ -187,3 +187,31 @@ def test_a_stopped_build_leaves_no_process(number: int, tmp_path: Path) -> None:
     process.communicate(timeout=60)
     gone, alive = psutil.wait_procs([child], timeout=30)
     assert gone and not alive
+
+
+def test_an_interrupted_suite_takes_its_fixtures_down(tmp_path: Path) -> None:
+    """What an interrupted test has started outside of its process must not stay."""
+    suite = tmp_path / "suite.py"
+    suite.write_text(
+        "import pathlib, sys, time\n"
+        "folder = pathlib.Path(sys.argv[1])\n"
+        "try:\n    (folder / 'up').touch()\n    time.sleep(600)\n"
+        "finally:\n    time.sleep(1)\n    (folder / 'down').touch()\n"
+    )
+    code = (
+        "import os, signal, sys\nfrom artf_cli import cli, testing\n"
+        "signal.signal(signal.SIGTERM, cli._on_signal)\n"
+        "testing._run_pytest([sys.executable, *sys.argv[1:]], os.environ)\n"
+    )
+    command = [sys.executable, "-c", code, str(suite), str(tmp_path)]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    try:
+        limit = time.monotonic() + 30
+        while not (tmp_path / "up").exists():
+            assert time.monotonic() < limit
+            time.sleep(0.05)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 128 + signal.SIGTERM
+    finally:
+        process.kill()
+    assert (tmp_path / "down").exists()

@@ -16,24 +16,33 @@ FILE = REPO / "docker" / "bases.toml"
 
 
 def _digest(engine: Engine, image: str) -> str:
-    """The registry's digest of a local image; empty when it came from no registry."""
+    """The public registry's digest of a local image; empty when it came from elsewhere.
+
+    An image that was pulled from a mirror and named anew has the mirror's digest, under which the
+    public name is not there.
+    """
+    name = image.partition(":")[0]
+    own = {name, f"docker.io/{name}", f"docker.io/library/{name}"}
     found = engine.inspect(image) or {}
-    digests = [text.partition("@")[2] for text in found.get("RepoDigests") or []]
-    return digests[0] if digests else ""
+    for text in found.get("RepoDigests") or []:
+        repository, _, digest = text.partition("@")
+        if repository in own:
+            return str(digest)
+    return ""
 
 
 def _pinned(image: str, digest: str) -> str:
     return f"{image.partition(':')[0]}@{digest}" if digest else image
 
 
-def resolve(engine: Engine, names: Sequence[str], file: Path = FILE) -> dict[str, str]:
+def resolve(engine: Engine, names: Sequence[str], file: Path | None = None) -> dict[str, str]:
     """Build argument → image to start from, for each of `names`, pulled if need be.
 
-    An image whose digest is recorded must have it; else the digest that the registry gave is
-    used. An image that was loaded by hand has none, and a line says so.
+    An image whose digest is recorded in `file` (docker/bases.toml) must have it; else the digest
+    that the registry gave is used. An image that was loaded by hand has none, and a line says so.
     """
     arguments = {}
-    document = tomlkit.parse(file.read_text()).unwrap()
+    document = tomlkit.parse((file or FILE).read_text()).unwrap()
     for argument in names:
         base = document[argument]
         image, digest = str(base["image"]), str(base["digest"])
@@ -45,7 +54,7 @@ def resolve(engine: Engine, names: Sequence[str], file: Path = FILE) -> dict[str
         if digest:
             note(f"{image} is {digest}")
         else:
-            note(f"{image} was not pulled from a registry: it has no digest to pin")
+            note(f"{image} was not pulled from its own registry: it has no digest to pin")
         arguments[argument] = _pinned(image, digest)
     return arguments
 

@@ -37,11 +37,7 @@ _KNOWN: tuple[tuple[str, str], ...] = (
         r"|(docker(?!\.io|\.com)|podman|\.sock\b).*connection refused",
         "start it (as root: systemctl start docker), or let DOCKER_HOST name one that runs",
     ),
-    (
-        r"no space left on device",
-        "make room: `{engine} system df` says what its images hold, `{engine} builder prune` "
-        "removes what builds left",
-    ),
+    (r"no space left on device", "{room}"),
     (
         r"pull access denied|error pulling|failed to do request|no such host|dial tcp|lookup .* on",
         "check the network and the proxy of the engine, or load the image under this name",
@@ -55,13 +51,22 @@ _KNOWN: tuple[tuple[str, str], ...] = (
 )
 
 
+def make_room(engine: str) -> str:
+    """The cure for a disk that the images of an engine fill."""
+    prune = "podman image prune" if engine == PODMAN else "docker builder prune"
+    return (
+        f"make room: `{engine} system df` says what its images hold, `{prune}` removes what builds "
+        "left"
+    )
+
+
 def explain(said: str, engine: str, what: str, log: Path | None = None) -> ArtfError:
     """The error for what an engine's command said on standard error, with the cure if known."""
     lines = [line for line in said.splitlines() if line.strip()]
     for pattern, cure in _KNOWN:
         for line in lines:
             if re.search(pattern, line, re.IGNORECASE):
-                filled = cure.format(user=getpass.getuser(), engine=engine)
+                filled = cure.format(user=getpass.getuser(), room=make_room(engine))
                 return ArtfError(f"{what}: {line.strip()[:300]}", filled)
     ours = [line.split("artf: ", 1)[1] for line in lines if "artf: " in line and "; " in line]
     errors = [line.strip()[:300] for line in lines if re.match(r"\s*error\b", line, re.IGNORECASE)]
@@ -108,6 +113,13 @@ class Engine:
         if not self.compose:
             raise ArtfError(f"{self.kind} has no compose here", _COMPOSE[self.kind])
         return self.compose
+
+    def has_build_cache(self) -> bool:
+        """Whether Docker keeps something of earlier builds; podman does not say."""
+        if self.kind != DOCKER:
+            return False
+        lines = self.ask("system", "df", "--format", "{{.Type}}:{{.Size}}").splitlines()
+        return any(re.match(r"Build Cache:(?!0B)", line) for line in lines)
 
     def root(self) -> Path | None:
         """Where the engine keeps its images, when that is on this machine."""

@@ -24,7 +24,7 @@ from rich.markup import escape
 from artf_cli import build, pins
 from artf_cli.console import note, stage
 from artf_cli.containers import bases
-from artf_cli.containers.engine import PODMAN, Engine, explain
+from artf_cli.containers.engine import PODMAN, Engine, explain, make_room
 from artf_cli.errors import ArtfError
 from artf_cli.paths import REPO, cache_dir
 from artf_cli.supervise import Group, log_folder
@@ -33,8 +33,9 @@ DOCKERFILES = REPO / "docker"
 # The Python of docker/runtime.Dockerfile's base.
 IMAGE_PYTHON = "cp311"
 RUNTIME, QUICKSTART = "runtime", "quickstart"
-# Images, layers of builds, Bazel's output in the build cache.
+# Images, layers of builds, Bazel's output in the build cache; and what changes of it in a rebuild.
 DISK_NEEDED = 12 << 30
+DISK_NEEDED_AGAIN = 4 << 30
 _MIRRORS = {"APT_MIRROR": "ARTF_APT_MIRROR", "PIP_INDEX_URL": "PIP_INDEX_URL"}
 _PROXIES = ("http_proxy", "https_proxy", "no_proxy")
 _LINE_EVERY_S = 5.0
@@ -76,13 +77,13 @@ def _site_words() -> list[str]:
 
 def _check_disk(engine: Engine) -> None:
     root = engine.root()
-    free = shutil.disk_usage(root).free if root else DISK_NEEDED
-    if free < DISK_NEEDED:
+    needed = DISK_NEEDED_AGAIN if engine.has_build_cache() else DISK_NEEDED
+    free = shutil.disk_usage(root).free if root else needed
+    if free < needed:
         raise ArtfError(
             f"{root} has {free >> 20} MiB free, images and their build cache need "
-            f"{DISK_NEEDED >> 20} MiB",
-            f"make room: `{engine.kind} system df` says what it holds, `{engine.kind} builder "
-            "prune` removes what builds left",
+            f"{needed >> 20} MiB",
+            make_room(engine.kind),
         )
 
 
@@ -103,7 +104,10 @@ def _build(
         child = group.start(
             f"{engine.kind}-build", [*command, REPO], env=engine.environment(), cwd=REPO
         )
-        with child.stderr.open(errors="replace") as first, child.stdout.open() as second:
+        with (
+            child.stderr.open(errors="replace") as first,
+            child.stdout.open(errors="replace") as second,
+        ):
             status: int | None = None
             last = 0.0
             while status is None:
@@ -166,8 +170,10 @@ def build_runtime(engine: Engine, wheel: Path, seconds: dict[str, float]) -> lis
     images = []
     for target in (RUNTIME, QUICKSTART):
         name = image_name(target, version)
+        # And the name without a version, which docker/compose.yaml has.
+        tags = ["--tag", name, "--tag", image_name(target, "latest")]
         with stage(f"image {name}", seconds):
-            _build(engine, "runtime.Dockerfile", target, arguments, ["--tag", name])
+            _build(engine, "runtime.Dockerfile", target, arguments, tags)
         found = engine.inspect(name)
         if found is None:
             raise ArtfError(f"{engine.kind} has no {name} after building it", "run it again")

@@ -110,7 +110,9 @@ class Training:
             words += ["--filter", f"label=com.docker.compose.service={service}"]
             ids = self._engine.ask(*words).split()
             if len(ids) != 1:
-                raise ArtfError(f"{service} has {len(ids)} containers", "take the project down")
+                raise ArtfError(
+                    f"{service} has {len(ids)} containers, not one", "see what removed or made them"
+                )
             found[task] = ids[0]
         return found
 
@@ -150,16 +152,14 @@ class Training:
             results = _last(answers, "result")
             ended = {task for task, state in states.items() if state["Status"] == "exited"}
             if results.keys() == ended == names.keys():
-                for task, name in names.items():
-                    (logs / f"{task.replace(':', '-')}.err").write_text(self.log(name))
+                self._keep_logs(names, logs)
                 return results
             for task in ended - results.keys():
-                log = logs / f"{task.replace(':', '-')}.err"
-                log.write_text(self.log(names[task]))
+                kept = self._keep_logs(names, logs)[task]
                 raise ArtfError(
                     f"the container of {task} ended with status {states[task]['ExitCode']}: "
-                    f"{last_lines(log.read_text())}",
-                    f"read its log {log}",
+                    f"{last_lines(kept.read_text())}",
+                    f"read its log {kept}, and the others' beside it",
                 )
             progress = _last(answers, "progress")
             if progress:
@@ -171,11 +171,21 @@ class Training:
             if counts != said:
                 said, limit = counts, time.monotonic() + _SILENCE_S
             if time.monotonic() > limit:
+                self._keep_logs(names, logs)
                 raise ArtfError(
                     f"the containers said nothing for {_SILENCE_S:.0f} s",
-                    f"read their logs: {self._engine.kind} logs {names[PS][:12]}",
+                    f"read their logs in {logs}",
                 )
             time.sleep(_POLL_S)
+
+    def _keep_logs(self, names: Mapping[str, str], logs: Path) -> dict[str, Path]:
+        """Writes what the containers, which are removed at the end, said; returns the logs."""
+        kept = {task: logs / f"{task.replace(':', '-')}.err" for task in names}
+        for task, name in names.items():
+            said = self._logs(name)
+            kept[task].write_text(said.stderr)
+            kept[task].with_suffix(".out").write_text(said.stdout)
+        return kept
 
 
 def _last(answers: Mapping[str, Sequence[Answer]], event: str) -> dict[str, Answer]:
