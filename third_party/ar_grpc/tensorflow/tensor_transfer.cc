@@ -49,6 +49,9 @@ constexpr uint64_t kCopyPart = uint64_t{256} << 10;
 constexpr int kMaxCopiers = 4;
 // And larger ones yet by the pool alone: the thread that received the response polls for others.
 constexpr uint64_t kCopyHere = uint64_t{4} << 20;
+// How long a call may take for a chunk of a tensor that could not be read: a peer that has gone
+// must not cost more.
+constexpr int64_t kLateCallMs = 5000;
 
 struct Ask {
   NodeId receiver{};
@@ -461,7 +464,11 @@ void Receipt::Finish(const tensorflow::Status& status, tensorflow::CallOptions* 
     return done(status);
   }
   const google::protobuf::Any& any = response->metadata().transport_options();
-  if (any.type_url() != kOfferType) return done(status);
+  if (any.type_url() != kOfferType) {
+    // So marked, it may answer another try of a call that has got an offer.
+    if (response->metadata().require_ack()) GiveUp();
+    return done(status);
+  }
   const Tensor& tensor = response->tensor();
   if (!tensorflow::DataTypeCanUseMemcpy(tensor.dtype())) {
     GiveUp();
@@ -482,7 +489,10 @@ void Receipt::Finish(const tensorflow::Status& status, tensorflow::CallOptions* 
     GiveUp();
     return done(status);
   }
-  if (response->transport_options().type_url() != kOfferType) return done(status);
+  if (response->transport_options().type_url() != kOfferType) {
+    if (response->require_ack()) GiveUp();
+    return done(status);
+  }
   const std::string offer = response->transport_options().value();
   // Without options the caller takes the bytes to be where buf_ptr says.
   response->clear_transport_options();
@@ -499,17 +509,17 @@ void Receipt::Fetch(const std::string& bytes, Target target) const {
         " where ", target.size, " were asked for"));
   }
   KnownSenders::Get().Remember(caller_->target, offer->sender);
-  const std::shared_ptr<protocol::Link> link =
-      offer->readable ? Peers::Get().Reading(offer->sender, offer->link) : nullptr;
+  if (!offer->readable) return FetchChunks(std::move(target), /*late=*/false);
+  const std::shared_ptr<protocol::Link> link = Peers::Get().Reading(offer->sender, offer->link);
   // Where the link has gone, the sender may hold the tensor all the same, for another link.
-  if (link == nullptr) return FetchChunks(std::move(target));
+  if (link == nullptr) return FetchChunks(std::move(target), /*late=*/true);
   uint8_t* const into = target.into;
   const uint64_t size = target.size;
   auto ended = [self = *this, link, target = std::move(target)](const Status& status) {
     // The sender held the tensor when it named the link, so if that is still open, it was held
     // during the copy.
     std::atomic_thread_fence(std::memory_order_acquire);
-    if (link->closed()) return self.FetchChunks(target);
+    if (link->closed()) return self.FetchChunks(target, /*late=*/true);
     link->Release(self.ticket_);
     if (!status.ok()) return target.done(self.Annotated(status));
     Peers::Get().CountRendezvous(target.size);
@@ -523,28 +533,38 @@ void Receipt::Fetch(const std::string& bytes, Target target) const {
   if (here) copy->Work();
 }
 
-void Receipt::FetchChunks(Target target) const {
+void Receipt::FetchChunks(Target target, bool late) const {
   auto calls = std::make_shared<Cancellable>();
   // The call whose options these are is over: from here on they cancel these calls.
   tensorflow::CallOptions* const options = target.options;
   if (options != nullptr) options->SetCancelCallback([calls] { calls->Cancel(); });
   uint8_t* const into = target.into;
   const uint64_t size = target.size;
-  auto ended = [self = *this, target = std::move(target)](const Status& status) {
+  auto ended = [self = *this, target = std::move(target), late](const Status& status) {
     if (target.options != nullptr) target.options->ClearCancelCallback();
+    if (!status.ok()) {
+      self.GiveUp();
+      // Whatever listens there now: the peer that offered the tensor cannot be reached.
+      const bool lost = late && status.code() != StatusCode::kCancelled;
+      return target.done(self.Annotated(
+          lost ? Status(StatusCode::kUnavailable,
+                        absl::StrCat("the connection ended while the tensor was read: ",
+                                     status.message()))
+               : status));
+    }
     self.ReleaseByCall();
-    if (!status.ok()) return target.done(self.Annotated(status));
     Peers::Get().CountChunk(target.size);
     target.done(tensorflow::OkStatus());
   };
-  auto start = [self = *this, calls, into](uint64_t offset, uint64_t length,
-                                           std::function<void(Status)> done) {
+  auto start = [self = *this, calls, into, late](uint64_t offset, uint64_t length,
+                                                 std::function<void(Status)> done) {
     tensorflow::RecvTensorRequest request;
     PackChunk({Peers::Get().self(), self.ticket_, offset, length},
               request.mutable_transport_options());
     auto chunk = std::make_shared<Caller::Chunk>(Caller::Chunk{into + offset, length});
     const auto call = calls->Begin();
     if (call == nullptr) return done({StatusCode::kCancelled, "the step was cancelled"});
+    if (late) call->SetTimeout(kLateCallMs);
     self.caller_->call(call.get(), request, chunk.get(),
                        [chunk, calls, call, done](const tensorflow::Status& status) {
                          calls->End(call);

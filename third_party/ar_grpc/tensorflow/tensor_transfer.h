@@ -105,7 +105,8 @@ class Receipt {
 
   // Brings in what was offered.
   void Fetch(const std::string& offer, Target target) const;
-  void FetchChunks(Target target) const;
+  // By calls; `late`: as the memory could not be read, because the peer may have gone.
+  void FetchChunks(Target target, bool late) const;
   // The call failed: whatever was or will be offered under the ticket is not wanted.
   void GiveUp() const;
   void ReleaseByCall() const;
