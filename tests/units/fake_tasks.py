@@ -92,6 +92,9 @@ class Fake(Task):
             log.write(f"{what} {self.sizes[case]} {self.server.protocol}\\n")
     def do_check(self, case):
         self.log("check", case)
+    def do_warm(self, case):
+        pass
+
     def do_burst(self, case, least, most, seconds):
         self.log("burst", case)
         factor = 4 if self.server.protocol == "grpc" else 1

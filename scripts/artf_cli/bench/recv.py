@@ -223,6 +223,7 @@ def _prepare(cluster: Cluster, size: Size, number: int) -> str:
 
 def _burst(cluster: Cluster, number: int, size: Size, spent: Spent) -> float:
     """The median time of a burst's steps in µs; adds what they took to `spent`."""
+    cluster.ask([_WORKER], "warm", case=number)
     before = cluster.cpu_seconds()
     answer = cluster.ask(
         [_WORKER], "burst", case=number, least=_LEAST_STEPS, most=_MOST_STEPS, seconds=_BURST_S

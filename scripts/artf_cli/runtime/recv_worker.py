@@ -111,12 +111,15 @@ class RecvTask(Task):
                 f"the worker's graph receives {len(received)} tensors a step, not {tensors}"
             )
 
+    def do_warm(self, case: int) -> None:
+        """What is not to be measured with a burst: a step that wakes threads and pages up again."""
+        gc.collect()
+        run_step(self._steps[case])
+
     def do_burst(self, case: int, least: int, most: int, seconds: float) -> dict[str, Any]:
         """Times `least` to `most` steps of a case, about `seconds` long; returns µs per step."""
         step = self._steps[case]
-        run_step(step)  # the first one wakes threads and pages up again: not measured
         samples: list[float] = []
-        gc.collect()
         gc.disable()
         try:
             begin = time.perf_counter()
