@@ -17,6 +17,7 @@ from artf_cli import build, paths
 from artf_cli.containers import bases, engine, images
 from artf_cli.containers.engine import Engine
 from artf_cli.errors import ArtfError
+from common.ar import eventually
 from common.own_engine import OwnEngine
 
 WHEEL = "tensorflow_cpu-2.14.1+ar.1-cp311-cp311-manylinux_2_31_x86_64.whl"
@@ -377,6 +378,8 @@ def test_what_a_killed_suite_left_is_removed_and_what_runs_stays(tmp_path: Path)
         path.mkdir()
     command = [sys.executable, "-c", "import time; time.sleep(600)"]
     rest = subprocess.Popen([*command, f"--exec-root={left}/exec"])
+    # A process has its command line only some time after its start.
+    assert eventually(OwnEngine(left).processes).keys() == {rest.pid}
     with FileLock(f"{used}.lock"):
         new = OwnEngine.new(tmp_path)
     assert rest.wait(10) == -signal.SIGKILL
