@@ -93,7 +93,15 @@ def _run_suite(
 
 def _run_pytest(command: Sequence[str], env: Mapping[str, str]) -> int:
     """The exit status; when this process is interrupted, pytest gets time to take down fixtures."""
-    process = subprocess.Popen(command, cwd=REPO, env=env)
+    ignored = signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+    if ignored:
+        # A job in the background starts so, and pytest would ignore it, too.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        process = subprocess.Popen(command, cwd=REPO, env=env)
+    finally:
+        if ignored:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         return process.wait()
     except BaseException as error:
