@@ -59,11 +59,12 @@ def resolve(engine: Engine, names: Sequence[str], file: Path | None = None) -> d
     return arguments
 
 
-def record(engine: Engine, file: Path = FILE) -> list[str]:
+def record(engine: Engine, file: Path | None = None) -> list[str]:
     """Asks the registry for each image and writes its digest into `file`; returns the names.
 
     Raises ArtfError when the registry cannot be reached, and leaves the file as it was.
     """
+    file = file or FILE
     document = tomlkit.parse(file.read_text())
     names = []
     for base in document.values():
