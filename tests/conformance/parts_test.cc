@@ -53,6 +53,32 @@ void ACancelledTaskDoesNotRun() {
   Check(!reactor.Cancel(late), "it ran");
 }
 
+// How often this thread has gone to sleep.
+int64_t Sleeps() {
+  rusage usage;
+  Check(getrusage(RUSAGE_THREAD, &usage) == 0, "getrusage");
+  return usage.ru_nvcsw;
+}
+
+void ATimerThatIsCancelledInTimeWakesNoOne() {
+  Reactor& reactor = Reactor::Get();
+  reactor.Cancel(reactor.RunAfter(50000, [] {}));
+  int64_t before = 0;
+  int64_t after = 0;
+  RunOnReactor([&] { before = Sleeps(); });
+  for (int i = 0; i < 1000; ++i) {
+    const uint64_t id = reactor.RunAfter(60000, [] { Check(false, "cancelled"); });
+    Check(reactor.Cancel(id), "cancelled in time");
+  }
+  std::this_thread::sleep_for(milliseconds(20));
+  RunOnReactor([&] { after = Sleeps(); });
+  Check(after - before < 10, "the reactor slept on");
+  std::promise<void> ran;
+  reactor.RunAfter(10, [&] { ran.set_value(); });
+  Check(ran.get_future().wait_for(milliseconds(5000)) == std::future_status::ready,
+        "a sooner one still wakes it");
+}
+
 void RemoveWaitsForTheCallback() {
   const UniqueFd fd = Value(NewWakeFd());
   for (int round = 0; round < 200 / kSlowdown; ++round) {
@@ -258,21 +284,23 @@ void RandomBitsNeedNoDescriptor() {
 
 int main() {
   using namespace ar_grpc::fabric::testing;
-  RunAll("parts", {
-                      {"timers run in order and not early", TimersRunInOrderAndNotEarly},
-                      {"a cancelled task does not run", ACancelledTaskDoesNotRun},
-                      {"remove waits for the callback", RemoveWaitsForTheCallback},
-                      {"a callback may remove itself", ACallbackMayRemoveItself},
-                      {"add refuses what cannot be watched", AddRefusesWhatCannotBeWatched},
-                      {"a forked child gets its own reactor", AForkedChildGetsItsOwnReactor},
-                      {"a ring wraps around", ARingWrapsAround},
-                      {"wakes only sleepers", WakesOnlySleepers},
-                      {"a reader catches a lying writer", AReaderCatchesALyingWriter},
-                      {"a writer catches a lying reader", AWriterCatchesALyingReader},
-                      {"own counters are not read back", OwnCountersAreNotReadBack},
-                      {"fabrics are parsed", FabricsAreParsed},
-                      {"tokens differ", TokensDiffer},
-                      {"random bits need no descriptor", RandomBitsNeedNoDescriptor},
-                  });
+  RunAll("parts",
+         {
+             {"timers run in order and not early", TimersRunInOrderAndNotEarly},
+             {"a cancelled task does not run", ACancelledTaskDoesNotRun},
+             {"a timer cancelled in time wakes no one", ATimerThatIsCancelledInTimeWakesNoOne},
+             {"remove waits for the callback", RemoveWaitsForTheCallback},
+             {"a callback may remove itself", ACallbackMayRemoveItself},
+             {"add refuses what cannot be watched", AddRefusesWhatCannotBeWatched},
+             {"a forked child gets its own reactor", AForkedChildGetsItsOwnReactor},
+             {"a ring wraps around", ARingWrapsAround},
+             {"wakes only sleepers", WakesOnlySleepers},
+             {"a reader catches a lying writer", AReaderCatchesALyingWriter},
+             {"a writer catches a lying reader", AWriterCatchesALyingReader},
+             {"own counters are not read back", OwnCountersAreNotReadBack},
+             {"fabrics are parsed", FabricsAreParsed},
+             {"tokens differ", TokensDiffer},
+             {"random bits need no descriptor", RandomBitsNeedNoDescriptor},
+         });
   return 0;
 }

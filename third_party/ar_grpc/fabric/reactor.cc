@@ -75,17 +75,18 @@ class EpollReactor final : public Reactor {
 
   uint64_t RunAfter(int delay_ms, std::function<void()> task) override {
     const Clock::time_point due = Clock::now() + std::chrono::milliseconds(std::max(0, delay_ms));
-    bool first;
+    bool sooner;
     uint64_t id;
     {
       std::lock_guard<std::mutex> lock(mu_);
       if (!Start().ok()) return 0;
       id = ++last_id_;
       due_[id] = due;
-      const auto place = timers_.emplace(std::make_pair(due, id), std::move(task)).first;
-      first = place == timers_.begin();
+      timers_.emplace(std::make_pair(due, id), std::move(task));
+      // Not "the first of the timers": one that is set and cancelled in each step would wake it.
+      sooner = due < armed_;
     }
-    if (first && !OnThread()) WakeUp(wake_.get());
+    if (sooner && !OnThread()) WakeUp(wake_.get());
     return id;
   }
 
@@ -160,8 +161,9 @@ class EpollReactor final : public Reactor {
   // Milliseconds, rounded up; -1 without a timer.
   int UntilNextTimer() {
     std::lock_guard<std::mutex> lock(mu_);
+    armed_ = timers_.empty() ? Clock::time_point::max() : timers_.begin()->first.first;
     if (timers_.empty()) return -1;
-    const auto left = timers_.begin()->first.first - Clock::now();
+    const auto left = armed_ - Clock::now();
     const auto ms = std::chrono::ceil<std::chrono::milliseconds>(left).count();
     return static_cast<int>(std::clamp<decltype(ms)>(ms, 0, 1 << 30));
   }
@@ -208,7 +210,8 @@ class EpollReactor final : public Reactor {
   std::mutex mu_;
   // Not std::condition_variable: its wait asks for a newer libstdc++ than all else here.
   pthread_cond_t ran_ = PTHREAD_COND_INITIALIZER;
-  uint64_t last_id_ = kWakeId;  // of watches and timers alike
+  uint64_t last_id_ = kWakeId;                          // of watches and timers alike
+  Clock::time_point armed_ = Clock::time_point::max();  // when the thread wakes by itself
   uint64_t running_ = 0;
   int running_fd_ = -1;
   std::unordered_map<int, uint64_t> ids_;
