@@ -23,6 +23,20 @@ def load():
         "pip install --force-reinstall") from error
 
 
+def session_target(target):
+  """`target` (bytes or None), as "grpc+ar://…" where a `grpc+ar` server of this process serves it.
+
+  Every server announces itself as "grpc://…", so that a session would be stock's.
+  """
+  stock, ours = b"grpc://", b"grpc+ar://"
+  if target is None or not target.startswith(stock):
+    return target
+  load()
+  _handle.ar_grpc_has_master.restype = ctypes.c_bool
+  _handle.ar_grpc_has_master.argtypes = [ctypes.c_char_p]
+  return ours + target[len(stock):] if _handle.ar_grpc_has_master(target) else target
+
+
 def status():
   """What `grpc+ar` has done in this process, as a dict of counters.
 

@@ -1,6 +1,6 @@
 // Copyright 2026 The AR-gRPC TensorFlow authors. Licensed under the Apache License, Version 2.0.
 
-// What tools and tests see of the library in their own process: its one exported function.
+// What tools and tests see of the library in their own process.
 
 #include <algorithm>
 #include <cstddef>

@@ -1,0 +1,45 @@
+"""Sessions whose master is in their own process: stock's outcomes, without a thread a step."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from common.processes import free_port, run_program
+from common.protocols import AR, STOCK
+
+_PROGRAM = Path(__file__).parent / "programs/in_process.py"
+_STEPS = 400  # of the program
+_THREADS = ("threads", "threads with a limit", "threads of a callable")
+
+pytestmark = pytest.mark.timeout(180)
+
+
+def test_sessions_of_an_in_process_master(protocol: str) -> None:
+    ps = free_port()
+    cluster = {"ps": [f"127.0.0.1:{ps}"], "worker": [f"127.0.0.1:{free_port([ps])}"]}
+    said = run_program(_PROGRAM, {"cluster": cluster, "protocol": protocol}, 150).result()
+    threads = {name: said.pop(name) for name in _THREADS}
+    # Once the limit has passed, the step is cancelled and its end awaited.
+    assert 0 <= said.pop("late by") < 10
+    assert said == {
+        "scheme": AR if protocol == AR else STOCK,
+        "other schemes": ["None", "b''", "b'grpc://127.0.0.1:1'", "b'x'"],
+        "by rpc": "7.0",
+        "run": "7.0",
+        "run with a limit": "7.0",
+        "callable": "7.0",
+        "late": "DeadlineExceededError",
+        "after the late one": "7.0",
+        "waited for another step": "7.0",
+        "callable before the reset": "7.0",
+        "closed meanwhile": "CancelledError",
+        "reset meanwhile": "AbortedError: is not found",
+        "callable of a reset session": "AbortedError: is not found",
+    }
+    if protocol == AR:
+        assert max(threads.values()) < _STEPS / 2, threads
+    else:
+        # That stock starts one a step is what proves that the count is one.
+        assert min(threads.values()) >= _STEPS, threads
