@@ -23,6 +23,7 @@ from artf_cli.paths import REPO
 
 OURS = {"tensorflow/libtensorflow_ar.so", "tensorflow/python/ar_grpc.py"}
 PATCHED = {
+    "tensorflow/python/client/session.py",
     "tensorflow/python/eager/remote.py",
     "tensorflow/python/pywrap_tensorflow.py",
     "tensorflow/python/training/server_lib.py",
