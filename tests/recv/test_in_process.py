@@ -10,7 +10,7 @@ from common.processes import free_port, run_program
 from common.protocols import AR, STOCK
 
 _PROGRAM = Path(__file__).parent / "programs/in_process.py"
-_STEPS = 400  # of the program
+_STEPS = 400
 _THREADS = ("threads", "threads with a limit", "threads of a callable")
 
 pytestmark = pytest.mark.timeout(180)
@@ -19,7 +19,8 @@ pytestmark = pytest.mark.timeout(180)
 def test_sessions_of_an_in_process_master(protocol: str) -> None:
     ps = free_port()
     cluster = {"ps": [f"127.0.0.1:{ps}"], "worker": [f"127.0.0.1:{free_port([ps])}"]}
-    said = run_program(_PROGRAM, {"cluster": cluster, "protocol": protocol}, 150).result()
+    settings = {"cluster": cluster, "protocol": protocol, "steps": _STEPS}
+    said = run_program(_PROGRAM, settings, 150).result()
     threads = {name: said.pop(name) for name in _THREADS}
     # Once the limit has passed, the step is cancelled and its end awaited.
     assert 0 <= said.pop("late by") < 10

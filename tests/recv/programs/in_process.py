@@ -15,8 +15,6 @@ import tensorflow as tf
 from tensorflow.core.protobuf import config_pb2
 from tensorflow.python import ar_grpc
 
-STEPS = 400  # test_in_process.py knows it, too
-
 
 def outcome(step: Callable[[], Any]) -> str:
     """The step's value, or the name of its error and whether it misses the session."""
@@ -26,8 +24,8 @@ def outcome(step: Callable[[], Any]) -> str:
         return type(error).__name__ + (": is not found" * ("is not found" in str(error)))
 
 
-def new_threads(step: Callable[[], Any]) -> int:
-    """Processes and threads that the machine began during STEPS steps; the least of ten counts."""
+def new_threads(steps: int, step: Callable[[], Any]) -> int:
+    """Processes and threads that the machine began in `steps` steps; the least of ten counts."""
 
     def last_pid() -> int:
         return int(Path("/proc/loadavg").read_text().split()[-1])
@@ -35,7 +33,7 @@ def new_threads(step: Callable[[], Any]) -> int:
     counts = []
     for _ in range(10):
         before = last_pid()
-        for _ in range(STEPS):
+        for _ in range(steps):
             step()
         counts.append((last_pid() - before) % int(Path("/proc/sys/kernel/pid_max").read_text()))
     return min(counts)
@@ -50,6 +48,7 @@ def callable_of(session: Any, fed: Any, got: Any) -> Callable[..., list[Any]]:
 
 def main() -> dict[str, Any]:
     settings = json.loads(sys.argv[1])
+    steps = settings["steps"]
     _, server = (
         tf.distribute.Server(settings["cluster"], job_name=job, protocol=settings["protocol"])
         for job in ("ps", "worker")
@@ -77,13 +76,13 @@ def main() -> dict[str, Any]:
         session = tf.compat.v1.Session(server.target)
         said["run"] = outcome(lambda: session.run(got, {fed: 2}))
         said["run with a limit"] = outcome(lambda: session.run(got, {fed: 2}, options=limit))
-        said["threads"] = new_threads(lambda: session.run(got, {fed: 2}))
+        said["threads"] = new_threads(steps, lambda: session.run(got, {fed: 2}))
         said["callable"] = outcome(lambda: callable_of(session, fed, got)(two)[0])
         call = callable_of(session, fed, got)
-        said["threads of a callable"] = new_threads(lambda: call(two))
+        said["threads of a callable"] = new_threads(steps, lambda: call(two))
         timed = tf.compat.v1.RunOptions(timeout_in_ms=60000)
         said["threads with a limit"] = new_threads(
-            lambda: session.run(got, {fed: 2}, options=timed)
+            steps, lambda: session.run(got, {fed: 2}, options=timed)
         )
 
         began = time.monotonic()
