@@ -21,6 +21,10 @@ def load():
     raise ImportError(
         f"cannot load {path}: {error}; reinstall the RDMA-enhanced TensorFlow wheel with "
         "pip install --force-reinstall") from error
+  _handle.ar_grpc_has_master.restype = ctypes.c_bool
+  _handle.ar_grpc_has_master.argtypes = [ctypes.c_char_p]
+  _handle.ar_grpc_status.restype = ctypes.c_size_t
+  _handle.ar_grpc_status.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
 
 
 def session_target(target):
@@ -32,8 +36,6 @@ def session_target(target):
   if target is None or not target.startswith(stock):
     return target
   load()
-  _handle.ar_grpc_has_master.restype = ctypes.c_bool
-  _handle.ar_grpc_has_master.argtypes = [ctypes.c_char_p]
   return ours + target[len(stock):] if _handle.ar_grpc_has_master(target) else target
 
 
@@ -45,8 +47,6 @@ def status():
   runs), `protocols` (the table of protocols by size, measured on this machine, as text).
   """
   load()
-  _handle.ar_grpc_status.restype = ctypes.c_size_t
-  _handle.ar_grpc_status.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
   size = 1 << 16
   while True:
     text = ctypes.create_string_buffer(size)
