@@ -224,8 +224,12 @@ class Outcome:
 
     def result(self) -> Any:
         """The object that the program printed as its last line; it must have exited cleanly."""
-        assert self.status == 0, f"exit status {self.status}\n{self.stdout}\n{self.stderr[-_TAIL:]}"
+        assert self.status == 0, self.report()
         return json.loads(self.stdout.splitlines()[-1])
+
+    def report(self) -> str:
+        """What a failed test shows of it."""
+        return f"exit status {self.status}\n{self.stdout}\n{self.stderr[-_TAIL:]}"
 
 
 class Program:
@@ -290,3 +294,27 @@ def run_program(
     env: Mapping[str, str] | None = None,
 ) -> Outcome:
     return Program(script, settings, env).wait(seconds)
+
+
+def wait_together(programs: Sequence[Program], seconds: float) -> list[Outcome]:
+    """The outcomes of programs that need each other; when one fails, those of all are shown.
+
+    The first to fail is often not the first that is waited for.
+    """
+    ends: list[Outcome | AssertionError] = []
+    try:
+        for program in programs:
+            try:
+                ends.append(program.wait(seconds))
+            except AssertionError as late:
+                ends.append(late)
+    finally:
+        for program in programs:
+            program.kill()
+    outcomes = [end for end in ends if isinstance(end, Outcome)]
+    well = len(outcomes) == len(ends) and all(outcome.status == 0 for outcome in outcomes)
+    assert well, "\n".join(
+        f"--- program {index} ---\n{end.report() if isinstance(end, Outcome) else end}"
+        for index, end in enumerate(ends)
+    )
+    return outcomes

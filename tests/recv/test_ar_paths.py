@@ -34,7 +34,7 @@ from common.ar import (
     wait_no_offers,
 )
 from common.fixtures import ClusterFactory
-from common.processes import Cluster, Program, free_port, run_program
+from common.processes import Cluster, Program, free_port, run_program, wait_together
 from common.protocols import AR
 from common.sessions import On, check, config, deadline_within, difference, task_device
 
@@ -424,12 +424,7 @@ def test_ring_all_reduce() -> None:
         )
         for index in range(2)
     ]
-    try:
-        results = [worker.wait(100).result() for worker in workers]
-    finally:
-        for worker in workers:
-            worker.kill()
-    for result in results:
+    for result in [outcome.result() for outcome in wait_together(workers, 100)]:
         assert result["wrong"] == [0, 0, 0]
         assert set(result["paths"].values()) == {"shm"}
         # In a ring of two each worker receives as many bytes as the tensor has.
