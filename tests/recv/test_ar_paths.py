@@ -448,6 +448,23 @@ def test_broadcast_of_a_reference_variable() -> None:
     assert result == {"wrong": {}, "offers_open": 0}
 
 
+def test_a_collective_that_timed_out_is_not_written_to() -> None:
+    """Its time is up early in the copy; what lies there next keeps its values."""
+    spec = {"worker": [f"127.0.0.1:{free_port()}" for _ in range(2)]}
+    settings = {"cluster": spec, "protocol": AR, "size": GIB // 4}
+    program = PROGRAMS / "late_broadcast.py"
+    served, steps = (
+        Program(program, {**settings, "index": index}, {"AR_GRPC_FABRICS": "shm"})
+        for index in (1, 0)
+    )
+    try:
+        result = steps.wait(100).result()
+    finally:
+        served.kill()
+    assert "Collective has timed out during execution" in result["ended"]
+    assert result["changed"] == 0
+
+
 # --- over 2 GiB -----------------------------------------------------------------------------------
 
 HUGE = 5 * GIB // 2 + 8

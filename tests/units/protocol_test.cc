@@ -19,6 +19,7 @@
 #include "third_party/ar_grpc/protocol/chunks.h"
 #include "third_party/ar_grpc/protocol/cost_model.h"
 #include "third_party/ar_grpc/protocol/hello.h"
+#include "third_party/ar_grpc/protocol/landing.h"
 #include "third_party/ar_grpc/protocol/measure.h"
 #include "third_party/ar_grpc/protocol/peers.h"
 
@@ -250,6 +251,36 @@ void ChunksStopAtTheFirstError() {
   EXPECT(started == 6 && dones == 1 && outcome.message() == "gone");
 }
 
+void NothingIsWrittenToMemoryThatWasTakenBack() {
+  // Under the thread sanitizer a write beside the owner's is a race.
+  for (int round = 0; round < 200; ++round) {
+    Landing landing;
+    std::vector<int> memory(64, 0);
+    std::atomic<int> writes{0};
+    std::vector<std::thread> writers;
+    for (int i = 0; i < 3; ++i) {
+      writers.emplace_back([&, i] {
+        while (landing.Enter()) {
+          memory[i] = i + 1;
+          ++writes;
+          landing.Leave();
+        }
+      });
+    }
+    while (writes.load() < round % 50) std::this_thread::yield();
+    EXPECT(!landing.taken_back());
+    landing.TakeBack();
+    std::fill(memory.begin(), memory.end(), -1);
+    const int written = writes.load();
+    EXPECT(landing.taken_back() && !landing.Enter());
+    // Again is as good as once.
+    landing.TakeBack();
+    for (std::thread& writer : writers) writer.join();
+    EXPECT(writes.load() == written);
+    EXPECT(std::count(memory.begin(), memory.end(), -1) == 64);
+  }
+}
+
 void ManyInlineChunksDoNotNest() {
   uint64_t bytes = 0;
   TransferChunks(
@@ -403,6 +434,7 @@ int main() {
   BadFramesAreRefused();
   ChunksAreBoundedAndComplete();
   ChunksStopAtTheFirstError();
+  NothingIsWrittenToMemoryThatWasTakenBack();
   ManyInlineChunksDoNotNest();
   ChunksFromManyThreads();
   OffersLiveUntilReleased();

@@ -14,7 +14,10 @@ PROGRAMS = {
     "block_cache_test": ["grpc/block_cache.cc"],
     "extent_allocator_test": ["protocol/extent_allocator.cc"],
     "protocol_test": [
-        *(f"protocol/{name}.cc" for name in ("chunks", "cost_model", "hello", "measure", "peers")),
+        *(
+            f"protocol/{name}.cc"
+            for name in ("chunks", "cost_model", "hello", "landing", "measure", "peers")
+        ),
         *(
             f"fabric/{name}.cc"
             for name in ("loopback", "os", "random", "reactor", "ring", "ring_connection")

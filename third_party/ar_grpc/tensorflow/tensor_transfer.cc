@@ -9,7 +9,6 @@
 #include <map>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <utility>
 #include <vector>
 
@@ -243,16 +242,20 @@ class KnownSenders {
   std::map<std::string, NodeId> nodes_;
 };
 
+Status Cancelled() { return {StatusCode::kCancelled, "the step was cancelled"}; }
+
 // One tensor's way out of a peer's region. Whoever calls Work copies parts until none is left, so a
 // thread that comes late, or never, delays nothing.
 class CopyInParts : public std::enable_shared_from_this<CopyInParts> {
  public:
+  // `landing` lives until `done` is called.
   CopyInParts(std::shared_ptr<protocol::Link> link, uint64_t from, uint8_t* into, uint64_t size,
-              std::function<void(const Status&)> done)
+              protocol::Landing* landing, std::function<void(const Status&)> done)
       : link_(std::move(link)),
         from_(from),
         into_(into),
         size_(size),
+        landing_(landing),
         done_(std::move(done)),
         parts_(std::max<uint64_t>((size + kCopyPart - 1) / kCopyPart, 1)),
         left_(parts_) {}
@@ -267,10 +270,16 @@ class CopyInParts : public std::enable_shared_from_this<CopyInParts> {
     for (;;) {
       const uint64_t part = next_.fetch_add(1);
       if (part >= parts_) return;
+      if (!landing_->Enter()) {
+        Ended(Cancelled());
+        continue;
+      }
       const uint64_t offset = part * kCopyPart;
-      link_->connection()->Get(
-          from_ + offset, into_ + offset, std::min(kCopyPart, size_ - offset),
-          [self = shared_from_this()](const Status& status) { self->Ended(status); });
+      link_->connection()->Get(from_ + offset, into_ + offset, std::min(kCopyPart, size_ - offset),
+                               [self = shared_from_this()](const Status& status) {
+                                 self->landing_->Leave();
+                                 self->Ended(status);
+                               });
     }
   }
 
@@ -291,43 +300,13 @@ class CopyInParts : public std::enable_shared_from_this<CopyInParts> {
   const uint64_t from_;
   uint8_t* const into_;
   const uint64_t size_;
+  protocol::Landing* const landing_;
   const std::function<void(const Status&)> done_;
   const uint64_t parts_;
   std::atomic<uint64_t> next_{0};
   std::atomic<uint64_t> left_;  // parts that have not ended
   std::mutex mu_;
   Status status_;
-};
-
-// The calls for the chunks of one tensor, to be cancelled together. Thread-safe.
-class Cancellable {
- public:
-  // The options of a new call; nullptr when no more is to be begun.
-  std::shared_ptr<tensorflow::CallOptions> Begin() {
-    std::lock_guard<std::mutex> lock(mu_);
-    if (cancelled_) return nullptr;
-    return *running_.insert(std::make_shared<tensorflow::CallOptions>()).first;
-  }
-  void End(const std::shared_ptr<tensorflow::CallOptions>& call) {
-    std::lock_guard<std::mutex> lock(mu_);
-    running_.erase(call);
-  }
-  void Cancel() {
-    std::unique_lock<std::mutex> lock(mu_);
-    cancelled_ = true;
-    const auto running = running_;
-    lock.unlock();
-    for (const auto& call : running) call->StartCancel();
-  }
-  bool cancelled() {
-    std::lock_guard<std::mutex> lock(mu_);
-    return cancelled_;
-  }
-
- private:
-  std::mutex mu_;
-  bool cancelled_ = false;
-  std::set<std::shared_ptr<tensorflow::CallOptions>> running_;
 };
 
 Status FromTensorFlow(const tensorflow::Status& status) {
@@ -421,14 +400,40 @@ bool OfferBuffer(const tensorflow::RecvBufRequest& request, const Tensor& tensor
 
 bool ParseChunk(::grpc::ByteBuffer* source, Caller::Chunk* chunk) {
   if (source->Length() != chunk->size) return false;
+  if (chunk->size == 0) return true;
   std::vector<::grpc::Slice> slices;
-  if (chunk->size > 0 && !source->Dump(&slices).ok()) return false;
+  if (!source->Dump(&slices).ok() || !chunk->landing->Enter()) return false;
   uint8_t* into = chunk->into;
   for (const ::grpc::Slice& slice : slices) {
     std::memcpy(into, slice.begin(), slice.size());
     into += slice.size();
   }
+  chunk->landing->Leave();
   return true;
+}
+
+std::shared_ptr<tensorflow::CallOptions> Cancellable::Begin() {
+  std::lock_guard<std::mutex> lock(mu_);
+  if (cancelled_) return nullptr;
+  return *running_.insert(std::make_shared<tensorflow::CallOptions>()).first;
+}
+
+void Cancellable::End(const std::shared_ptr<tensorflow::CallOptions>& call) {
+  std::lock_guard<std::mutex> lock(mu_);
+  running_.erase(call);
+}
+
+void Cancellable::Cancel() {
+  std::unique_lock<std::mutex> lock(mu_);
+  cancelled_ = true;
+  const auto running = running_;
+  lock.unlock();
+  for (const auto& call : running) call->StartCancel();
+}
+
+bool Cancellable::cancelled() {
+  std::lock_guard<std::mutex> lock(mu_);
+  return cancelled_;
 }
 
 Receipt::Receipt(std::shared_ptr<const Caller> caller)
@@ -457,56 +462,79 @@ void Receipt::Ask(tensorflow::RecvBufRequest* request) const {
   PackAsk({Peers::Get().self(), ticket_}, request->mutable_transport_options());
 }
 
-void Receipt::Finish(const tensorflow::Status& status, tensorflow::CallOptions* options,
-                     tensorflow::TensorResponse* response, tensorflow::StatusCallback done) const {
+tensorflow::CallOptions* Receipt::Begin(tensorflow::CallOptions* options) {
+  if (options == nullptr) return nullptr;
+  options_ = options;
+  call_.SetTimeout(options->GetTimeout());
+  options->SetCancelCallback([self = shared_from_this()] { self->Cancel(); });
+  return &call_;
+}
+
+void Receipt::Cancel() {
+  // In this order: what ends because of the calls must find that no more is to be begun.
+  landing_.TakeBack();
+  chunks_.Cancel();
+  call_.StartCancel();
+}
+
+void Receipt::End(const tensorflow::Status& status, const tensorflow::StatusCallback& done) {
+  // Waits for a cancel under way.
+  if (options_ != nullptr) options_->ClearCancelCallback();
+  done(status);
+}
+
+void Receipt::Finish(const tensorflow::Status& status, tensorflow::TensorResponse* response,
+                     tensorflow::StatusCallback done) {
   if (!status.ok()) {
     GiveUp();
-    return done(status);
+    return End(status, done);
   }
   const google::protobuf::Any& any = response->metadata().transport_options();
   if (any.type_url() != kOfferType) {
     // So marked, it may answer another try of a call that has got an offer.
     if (response->metadata().require_ack()) GiveUp();
-    return done(status);
+    return End(status, done);
   }
   const Tensor& tensor = response->tensor();
   if (!tensorflow::DataTypeCanUseMemcpy(tensor.dtype())) {
     GiveUp();
-    return done(tensorflow::errors::Internal(
-        caller_->target, " offered the memory of a tensor of type ",
-        tensorflow::DataTypeString(tensor.dtype()), ", whose elements lie elsewhere"));
+    return End(tensorflow::errors::Internal(
+                   caller_->target, " offered the memory of a tensor of type ",
+                   tensorflow::DataTypeString(tensor.dtype()), ", whose elements lie elsewhere"),
+               done);
   }
   // The parser made the tensor by the response's type and shape, without contents.
   const tensorflow::StringPiece into = tensor.tensor_data();
-  Fetch(any.value(), {reinterpret_cast<uint8_t*>(const_cast<char*>(into.data())), into.size(),
-                      options, std::move(done)});
+  Fetch(any.value(),
+        {reinterpret_cast<uint8_t*>(const_cast<char*>(into.data())), into.size(), std::move(done)});
 }
 
-void Receipt::Finish(const tensorflow::Status& status, tensorflow::CallOptions* options,
-                     const tensorflow::RecvBufRequest& request,
-                     tensorflow::RecvBufResponse* response, tensorflow::StatusCallback done) const {
+void Receipt::Finish(const tensorflow::Status& status, const tensorflow::RecvBufRequest& request,
+                     tensorflow::RecvBufResponse* response, tensorflow::StatusCallback done) {
   if (!status.ok()) {
     GiveUp();
-    return done(status);
+    return End(status, done);
   }
   if (response->transport_options().type_url() != kOfferType) {
     if (response->require_ack()) GiveUp();
-    return done(status);
+    return End(status, done);
   }
   const std::string offer = response->transport_options().value();
   // Without options the caller takes the bytes to be where buf_ptr says.
   response->clear_transport_options();
   Fetch(offer, {reinterpret_cast<uint8_t*>(request.buf_ptr()),
-                static_cast<uint64_t>(request.num_bytes()), options, std::move(done)});
+                static_cast<uint64_t>(request.num_bytes()), std::move(done)});
 }
 
-void Receipt::Fetch(const std::string& bytes, Target target) const {
+void Receipt::Fetch(const std::string& bytes, Target target) {
   const std::optional<OfferOf> offer = UnpackOffer(bytes);
   if (!offer.has_value() || offer->ticket != ticket_ || offer->size != target.size) {
     GiveUp();
-    return target.done(tensorflow::errors::Internal(
-        caller_->target, " offered ", offer.has_value() ? absl::StrCat(offer->size, " bytes") : "?",
-        " where ", target.size, " were asked for"));
+    return End(
+        tensorflow::errors::Internal(caller_->target, " offered ",
+                                     offer.has_value() ? absl::StrCat(offer->size, " bytes") : "?",
+                                     " where ", target.size, " were asked for"),
+        target.done);
   }
   KnownSenders::Get().Remember(caller_->target, offer->sender);
   if (!offer->readable) return FetchChunks(std::move(target), /*late=*/false);
@@ -515,17 +543,18 @@ void Receipt::Fetch(const std::string& bytes, Target target) const {
   if (link == nullptr) return FetchChunks(std::move(target), /*late=*/true);
   uint8_t* const into = target.into;
   const uint64_t size = target.size;
-  auto ended = [self = *this, link, target = std::move(target)](const Status& status) {
+  auto ended = [self = shared_from_this(), link, target = std::move(target)](const Status& status) {
     // The sender held the tensor when it named the link, so if that is still open, it was held
     // during the copy.
     std::atomic_thread_fence(std::memory_order_acquire);
-    if (link->closed()) return self.FetchChunks(target, /*late=*/true);
-    link->Release(self.ticket_);
-    if (!status.ok()) return target.done(self.Annotated(status));
+    if (link->closed()) return self->FetchChunks(target, /*late=*/true);
+    link->Release(self->ticket_);
+    if (!status.ok()) return self->End(self->Annotated(status), target.done);
     Peers::Get().CountRendezvous(target.size);
-    target.done(tensorflow::OkStatus());
+    self->End(tensorflow::OkStatus(), target.done);
   };
-  auto copy = std::make_shared<CopyInParts>(link, offer->offset, into, size, std::move(ended));
+  auto copy =
+      std::make_shared<CopyInParts>(link, offer->offset, into, size, &landing_, std::move(ended));
   const bool here = caller_->threadpool == nullptr || size <= kCopyHere;
   for (int i = here ? 1 : 0; caller_->threadpool != nullptr && i < copy->copiers(); ++i) {
     caller_->threadpool->Schedule([copy] { copy->Work(); });
@@ -533,45 +562,45 @@ void Receipt::Fetch(const std::string& bytes, Target target) const {
   if (here) copy->Work();
 }
 
-void Receipt::FetchChunks(Target target, bool late) const {
-  auto calls = std::make_shared<Cancellable>();
-  // The call whose options these are is over: from here on they cancel these calls.
-  tensorflow::CallOptions* const options = target.options;
-  if (options != nullptr) options->SetCancelCallback([calls] { calls->Cancel(); });
+void Receipt::FetchChunks(Target target, bool late) {
   uint8_t* const into = target.into;
   const uint64_t size = target.size;
-  auto ended = [self = *this, target = std::move(target), late](const Status& status) {
-    if (target.options != nullptr) target.options->ClearCancelCallback();
+  auto ended = [self = shared_from_this(), target = std::move(target), late](const Status& status) {
     if (!status.ok()) {
-      self.GiveUp();
+      self->GiveUp();
+      if (self->landing_.taken_back()) {
+        return self->End(self->Annotated(Cancelled()), target.done);
+      }
       // Whatever listens there now: the peer that offered the tensor cannot be reached.
-      const bool lost = late && status.code() != StatusCode::kCancelled;
-      return target.done(self.Annotated(
-          lost ? Status(StatusCode::kUnavailable,
-                        absl::StrCat("the connection ended while the tensor was read: ",
-                                     status.message()))
-               : status));
+      return self->End(
+          self->Annotated(late ? Status(StatusCode::kUnavailable,
+                                        absl::StrCat("the connection ended while the tensor was "
+                                                     "read: ",
+                                                     status.message()))
+                               : status),
+          target.done);
     }
-    self.ReleaseByCall();
+    self->ReleaseByCall();
     Peers::Get().CountChunk(target.size);
-    target.done(tensorflow::OkStatus());
+    self->End(tensorflow::OkStatus(), target.done);
   };
-  auto start = [self = *this, calls, into, late](uint64_t offset, uint64_t length,
-                                                 std::function<void(Status)> done) {
+  auto start = [self = shared_from_this(), into, late](uint64_t offset, uint64_t length,
+                                                       std::function<void(Status)> done) {
     tensorflow::RecvTensorRequest request;
-    PackChunk({Peers::Get().self(), self.ticket_, offset, length},
+    PackChunk({Peers::Get().self(), self->ticket_, offset, length},
               request.mutable_transport_options());
-    auto chunk = std::make_shared<Caller::Chunk>(Caller::Chunk{into + offset, length});
-    const auto call = calls->Begin();
-    if (call == nullptr) return done({StatusCode::kCancelled, "the step was cancelled"});
+    auto chunk =
+        std::make_shared<Caller::Chunk>(Caller::Chunk{into + offset, length, &self->landing_});
+    const auto call = self->chunks_.Begin();
+    if (call == nullptr) return done(Cancelled());
     if (late) call->SetTimeout(kLateCallMs);
-    self.caller_->call(call.get(), request, chunk.get(),
-                       [chunk, calls, call, done](const tensorflow::Status& status) {
-                         calls->End(call);
-                         done(FromTensorFlow(status));
-                       });
+    self->caller_->call(call.get(), request, chunk.get(),
+                        [self, chunk, call, done](const tensorflow::Status& status) {
+                          self->chunks_.End(call);
+                          done(FromTensorFlow(status));
+                        });
     // Cancelled before the call could hear of it.
-    if (calls->cancelled()) call->StartCancel();
+    if (self->chunks_.cancelled()) call->StartCancel();
   };
   protocol::TransferChunks(size, protocol::kChunkBytes, protocol::kChunksInFlight, std::move(start),
                            std::move(ended));
@@ -589,7 +618,7 @@ void Receipt::GiveUp() const {
 void Receipt::ReleaseByCall() const {
   tensorflow::RecvTensorRequest release;
   PackChunk({Peers::Get().self(), ticket_, 0, 0}, release.mutable_transport_options());
-  auto nothing = std::make_shared<Caller::Chunk>(Caller::Chunk{nullptr, 0});
+  auto nothing = std::make_shared<Caller::Chunk>();
   caller_->call(nullptr, release, nothing.get(), [nothing](const tensorflow::Status&) {});
 }
 

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
+#include <set>
 #include <string>
 
 #include "grpcpp/support/byte_buffer.h"
@@ -15,6 +17,7 @@
 #include "tensorflow/core/platform/status.h"
 #include "tensorflow/core/protobuf/worker.pb.h"
 #include "third_party/ar_grpc/fabric/status.h"
+#include "third_party/ar_grpc/protocol/landing.h"
 
 // Rendezvous for tensors: RecvTensor and RecvBuf carry a descriptor, and the bytes go straight from
 // the sender's tensor into the receiver's.
@@ -53,10 +56,11 @@ bool OfferBuffer(const tensorflow::RecvBufRequest& request, const tensorflow::Te
 
 // How GrpcRemoteWorker calls its peer.
 struct Caller {
-  // Bytes that a chunk's response is copied to.
+  // Bytes that a chunk's response is copied to, as long as `landing` lets it.
   struct Chunk {
-    uint8_t* into;
-    uint64_t size;
+    uint8_t* into = nullptr;
+    uint64_t size = 0;
+    protocol::Landing* landing = nullptr;
   };
   // Starts a RecvTensor call whose response is the bytes of a chunk. `options` may be nullptr.
   std::function<void(tensorflow::CallOptions* options, const tensorflow::RecvTensorRequest& request,
@@ -68,11 +72,30 @@ struct Caller {
   std::string target;
 };
 
-// Copies a chunk's response to where it belongs; false when it has another size.
+// Copies a chunk's response to where it belongs; false when it has another size, or when nothing
+// may be written there any more.
 bool ParseChunk(::grpc::ByteBuffer* source, Caller::Chunk* chunk);
 
-// One transfer, from the request to the last byte. Made before the call is issued.
-class Receipt {
+// The calls for the chunks of one tensor, to be cancelled together. Thread-safe.
+class Cancellable {
+ public:
+  // The options of a new call; nullptr when no more is to be begun.
+  std::shared_ptr<tensorflow::CallOptions> Begin();
+  void End(const std::shared_ptr<tensorflow::CallOptions>& call);
+  void Cancel();
+  bool cancelled();
+
+ private:
+  std::mutex mu_;
+  bool cancelled_ = false;
+  std::set<std::shared_ptr<tensorflow::CallOptions>> running_;
+};
+
+// One transfer, from the request to the last byte: Ask, Begin, the call, Finish. A cancel by the
+// options that Begin was given reaches whichever part of it is under way, and when it returns the
+// destination is not written to any more: a collective whose time is up frees it without waiting
+// for the transfer (BaseCollectiveExecutor).
+class Receipt : public std::enable_shared_from_this<Receipt> {
  public:
   // nullptr when nothing is to be asked for: no peer speaks AR-gRPC, or the tensor goes to a
   // device.
@@ -84,13 +107,15 @@ class Receipt {
   void Ask(tensorflow::RecvTensorRequest* request) const;
   void Ask(tensorflow::RecvBufRequest* request) const;
 
+  // The options to make the call with, in place of the caller's `options`, which may be nullptr.
+  tensorflow::CallOptions* Begin(tensorflow::CallOptions* options);
+
   // To be called with the call's outcome: brings in what was offered, then calls `done`, perhaps in
-  // another thread. Until then `options`, the call's, cancels the calls for chunks.
-  void Finish(const tensorflow::Status& status, tensorflow::CallOptions* options,
-              tensorflow::TensorResponse* response, tensorflow::StatusCallback done) const;
-  void Finish(const tensorflow::Status& status, tensorflow::CallOptions* options,
-              const tensorflow::RecvBufRequest& request, tensorflow::RecvBufResponse* response,
-              tensorflow::StatusCallback done) const;
+  // another thread.
+  void Finish(const tensorflow::Status& status, tensorflow::TensorResponse* response,
+              tensorflow::StatusCallback done);
+  void Finish(const tensorflow::Status& status, const tensorflow::RecvBufRequest& request,
+              tensorflow::RecvBufResponse* response, tensorflow::StatusCallback done);
 
  private:
   explicit Receipt(std::shared_ptr<const Caller> caller);
@@ -99,14 +124,16 @@ class Receipt {
   struct Target {
     uint8_t* into;
     uint64_t size;
-    tensorflow::CallOptions* options;
     tensorflow::StatusCallback done;
   };
 
   // Brings in what was offered.
-  void Fetch(const std::string& offer, Target target) const;
+  void Fetch(const std::string& offer, Target target);
   // By calls; `late`: as the memory could not be read, because the peer may have gone.
-  void FetchChunks(Target target, bool late) const;
+  void FetchChunks(Target target, bool late);
+  // Nothing of this is used after it but by who holds it.
+  void End(const tensorflow::Status& status, const tensorflow::StatusCallback& done);
+  void Cancel();
   // The call failed: whatever was or will be offered under the ticket is not wanted.
   void GiveUp() const;
   void ReleaseByCall() const;
@@ -114,6 +141,12 @@ class Receipt {
 
   const std::shared_ptr<const Caller> caller_;
   const uint64_t ticket_;
+  // The caller's; nullptr: nobody cancels.
+  tensorflow::CallOptions* options_ = nullptr;
+  // The call's own, so that its end does not end what the caller's cancel.
+  tensorflow::CallOptions call_;
+  Cancellable chunks_;
+  protocol::Landing landing_;
 };
 
 }  // namespace ar_grpc
