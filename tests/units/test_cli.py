@@ -194,7 +194,7 @@ def test_a_stopped_build_leaves_no_process(number: int, tmp_path: Path) -> None:
     [
         ("tf2", None, "glibc.malloc.perturb=165"),
         ("tf2", "glibc.malloc.arena_max=1", "glibc.malloc.arena_max=1"),
-        ("units", None, None),
+        ("containers", None, None),
     ],
 )
 def test_freed_memory_is_overwritten_where_the_library_runs(
