@@ -433,34 +433,29 @@ def test_ring_all_reduce() -> None:
         assert result["offers_open"] == 0
 
 
-def test_broadcast_of_a_reference_variable() -> None:
-    """Changed in place once it was sent, which must not be before the receiver has its bytes."""
+def broadcasts(program: str, **settings: int) -> dict[str, Any]:
+    """What the leader of two workers says, over shared memory; the other serves."""
     spec = {"worker": [f"127.0.0.1:{free_port()}" for _ in range(2)]}
-    settings = {"cluster": spec, "protocol": AR, "size": 4 * MIB, "steps": 40}
-    served, steps = (
-        Program(PROGRAMS / "broadcast.py", {**settings, "index": index}, {"AR_GRPC_FABRICS": "shm"})
+    shared = {"cluster": spec, "protocol": AR, **settings}
+    served, leader = (
+        Program(PROGRAMS / program, {**shared, "index": index}, {"AR_GRPC_FABRICS": "shm"})
         for index in (1, 0)
     )
     try:
-        result = steps.wait(100).result()
+        result: dict[str, Any] = leader.wait(100).result()
     finally:
         served.kill()
-    assert result == {"wrong": {}, "offers_open": 0}
+    return result
+
+
+def test_broadcast_of_a_reference_variable() -> None:
+    """Changed in place once it was sent, which must not be before the receiver has its bytes."""
+    assert broadcasts("broadcast.py", size=4 * MIB, steps=40) == {"wrong": {}, "offers_open": 0}
 
 
 def test_a_collective_that_timed_out_is_not_written_to() -> None:
     """Its time is up early in the copy; what lies there next keeps its values."""
-    spec = {"worker": [f"127.0.0.1:{free_port()}" for _ in range(2)]}
-    settings = {"cluster": spec, "protocol": AR, "size": GIB // 4}
-    program = PROGRAMS / "late_broadcast.py"
-    served, steps = (
-        Program(program, {**settings, "index": index}, {"AR_GRPC_FABRICS": "shm"})
-        for index in (1, 0)
-    )
-    try:
-        result = steps.wait(100).result()
-    finally:
-        served.kill()
+    result = broadcasts("late_broadcast.py", size=GIB // 4)
     assert "Collective has timed out during execution" in result["ended"]
     assert result["changed"] == 0
 

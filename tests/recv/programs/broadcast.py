@@ -11,24 +11,15 @@ import sys
 import tensorflow as tf
 from tensorflow.python import ar_grpc
 
+from common.strategies import leading_session
+
 LEADER = "/job:worker/replica:0/task:0"
 
 
 def main() -> None:
     settings = json.loads(sys.argv[1])
-    config = tf.compat.v1.ConfigProto()
-    config.experimental.collective_group_leader = LEADER
-    server = tf.distribute.Server(
-        settings["cluster"],
-        job_name="worker",
-        task_index=settings["index"],
-        protocol=settings["protocol"],
-        config=config,
-    )
-    if settings["index"] == 1:
-        server.join()
     shape = [settings["size"]]
-    with tf.Graph().as_default():
+    with tf.Graph().as_default(), leading_session(settings) as session:
         with tf.device(f"{LEADER}/device:CPU:0"):
             # A reference variable is changed in place, whoever reads it.
             variable = tf.compat.v1.get_variable(
@@ -41,9 +32,8 @@ def main() -> None:
         with tf.device("/job:worker/replica:0/task:1/device:CPU:0"):
             got = tf.raw_ops.CollectiveBcastRecv(T=tf.float32, **group)
             seen = tf.stack([tf.reduce_min(got), tf.reduce_max(got)])
-        with tf.compat.v1.Session(server.target, config=config) as session:
-            session.run(variable.initializer)
-            found = [session.run([seen, change.op])[0].tolist() for _ in range(settings["steps"])]
+        session.run(variable.initializer)
+        found = [session.run([seen, change.op])[0].tolist() for _ in range(settings["steps"])]
     wrong = {step: values for step, values in enumerate(found) if values != [step, step]}
     print(json.dumps({"wrong": wrong, "offers_open": ar_grpc.status()["offers_open"]}), flush=True)
 
