@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import shutil
 import subprocess
 from contextlib import suppress
 from pathlib import Path
+from typing import TextIO
 
 from artf_cli import interpreters, pins
+from artf_cli.console import note
 from artf_cli.errors import ArtfError
 from artf_cli.paths import REQUIREMENTS, cache_dir
 
 #: Environments of one kind that stay in the cache, each 1.4 GB: the last used ones.
 KEPT = 3
+
+# The locks of the environments that this process uses, held until it ends.
+_in_use: dict[Path, TextIO] = {}
 
 
 def _pip(python: Path, *arguments: str) -> None:
@@ -32,20 +38,58 @@ def make(wheel: Path, requirements: str = "runtime") -> Path:
     """The Python of an environment with `wheel` and its locked requirements installed.
 
     It lies in the cache under the wheel's hash and is made again when either changed, and then the
-    ones that were used longest ago go. `pip check` must be clean. Raises ArtfError; a half-made
-    environment is removed.
+    ones that were used longest ago go. One artf makes it while others wait; none removes it before
+    this process ends. `pip check` must be clean. Raises ArtfError; a half-made environment is
+    removed.
     """
     lock = REQUIREMENTS / f"{requirements}.txt"
     key = f"{pins.sha256_of(wheel)[:12]}-{pins.sha256_of(lock)[:8]}"
     root = cache_dir() / "venvs" / f"{requirements}-{key}"
-    python = root / "bin" / "python"
-    with suppress(FileNotFoundError):
-        # Never makes the mark, as touch would: another artf may be removing the rest right now.
-        os.utime(root / "READY")
-        return python
-    shutil.rmtree(root, ignore_errors=True)
     root.parent.mkdir(parents=True, exist_ok=True)
+    with suppress(KeyError):
+        # Locked by this process: nobody else may make it again, even when it was removed by hand.
+        _in_use.pop(root).close()
+    guard = _guard(root).open("a")
+    try:
+        while not _use(root, guard):
+            _lock(guard, fcntl.LOCK_EX, f"another artf makes or uses {root.name}; waiting for it")
+            if not (root / "READY").exists():
+                _install(root, wheel, lock)
+    except BaseException:
+        guard.close()
+        raise
+    _in_use[root] = guard
+    sweep(root.parent, requirements)
+    return root / "bin" / "python"
+
+
+def _guard(root: Path) -> Path:
+    """Locked by whoever makes or removes `root`, and shared by those who use it (flock(2))."""
+    return root.with_name(f"{root.name}.lock")
+
+
+def _lock(guard: TextIO, kind: int, waiting: str) -> None:
+    try:
+        fcntl.flock(guard, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        note(waiting)
+        fcntl.flock(guard, kind)
+
+
+def _use(root: Path, guard: TextIO) -> bool:
+    """Whether `root` is whole; it then counts as used now, and stays while `guard` is open."""
+    _lock(guard, fcntl.LOCK_SH, f"another artf makes {root.name}; waiting for it")
+    with suppress(FileNotFoundError):
+        # Never makes the mark, as touch would.
+        os.utime(root / "READY")
+        return True
+    return False
+
+
+def _install(root: Path, wheel: Path, lock: Path) -> None:
+    python = root / "bin" / "python"
     interpreter = interpreters.need(wheel.name.split("-")[2])
+    shutil.rmtree(root, ignore_errors=True)
     try:
         done = subprocess.run(
             [str(interpreter), "-m", "venv", str(root)], capture_output=True, text=True
@@ -59,12 +103,13 @@ def make(wheel: Path, requirements: str = "runtime") -> Path:
         shutil.rmtree(root, ignore_errors=True)
         raise
     (root / "READY").touch()
-    sweep(root.parent, requirements)
-    return python
 
 
 def sweep(folder: Path, requirements: str) -> None:
-    """Removes the environments of one kind from `folder`, but for the KEPT last used ones."""
+    """Removes the environments of one kind from `folder`, but for the KEPT last used ones.
+
+    One that another artf makes, uses or removes right now stays as it is.
+    """
     name = re.compile(rf"{re.escape(requirements)}-[0-9a-f]{{12}}-[0-9a-f]{{8}}")
     marks = [root / "READY" for root in folder.iterdir() if name.fullmatch(root.name)]
     used: list[tuple[float, Path]] = []
@@ -73,6 +118,8 @@ def sweep(folder: Path, requirements: str) -> None:
         with suppress(FileNotFoundError):
             used.append((mark.stat().st_mtime, mark))
     for _, mark in sorted(used)[:-KEPT]:
-        # First: half an environment must not be taken for a whole one.
-        mark.unlink(missing_ok=True)
-        shutil.rmtree(mark.parent, ignore_errors=True)
+        with _guard(mark.parent).open("a") as guard, suppress(BlockingIOError):
+            fcntl.flock(guard, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # First: half an environment must not be taken for a whole one.
+            mark.unlink(missing_ok=True)
+            shutil.rmtree(mark.parent, ignore_errors=True)

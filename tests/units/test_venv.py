@@ -1,11 +1,100 @@
-"""Which environments stay in the cache."""
+"""Which environments stay in the cache, and what several runs of artf do to each other's."""
 
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 from artf_cli import venv
+
+# A Python whose `-m venv FOLDER` makes another one of it, whose pip takes its time.
+INTERPRETER = """#!/bin/sh
+echo "$2" >>"$CALLS"
+if [ "$2" = venv ]; then
+  mkdir -p "$3/bin" && cp "$0" "$3/bin/python"
+else
+  sleep 0.2
+fi
+"""
+MAKE = """
+import sys
+from pathlib import Path
+from artf_cli import interpreters, venv
+interpreters.need = lambda tag: Path(sys.argv[1])
+print(venv.make(Path(sys.argv[2])), flush=True)
+sys.stdin.read()
+"""
+
+
+class Artf:
+    """Processes that ask for environments in a cache of their own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.calls = folder / "calls"
+        self.python = folder / "python"
+        self.python.write_text(INTERPRETER)
+        self.python.chmod(0o755)
+        self.venvs = folder / "cache" / "venvs"
+
+    def start(self, wheel: str) -> subprocess.Popen[str]:
+        """One that makes the environment of a wheel and ends with its standard input."""
+        path = self.folder / f"{wheel}-1-cp311-cp311-any.whl"
+        path.write_text(wheel)
+        env = {**os.environ, "ARTF_CACHE": str(self.folder / "cache"), "CALLS": str(self.calls)}
+        command = [sys.executable, "-c", MAKE, str(self.python), str(path)]
+        return subprocess.Popen(
+            command, env=env, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+
+    def make(self, wheel: str) -> Path:
+        """The Python of one that has ended."""
+        process = self.start(wheel)
+        said, _ = process.communicate("", timeout=30)
+        assert process.returncode == 0
+        return Path(said.strip())
+
+
+def test_two_that_want_the_same_environment_make_it_once(tmp_path: Path) -> None:
+    artf = Artf(tmp_path)
+    both = [artf.start("w") for _ in range(2)]
+    said = [process.communicate("", timeout=30)[0].strip() for process in both]
+    assert [process.returncode for process in both] == [0, 0]
+    assert said[0] == said[1]
+    assert Path(said[0]).exists()
+    assert artf.calls.read_text().split() == ["venv", "pip", "pip", "pip"]
+
+
+def test_one_that_fails_leaves_it_to_the_next(tmp_path: Path) -> None:
+    artf = Artf(tmp_path)
+    artf.python.write_text("#!/bin/sh\nexit 1\n")
+    process = artf.start("w")
+    process.communicate("", timeout=30)
+    assert process.returncode == 1
+    artf.python.write_text(INTERPRETER)
+    assert artf.make("w").exists()
+
+
+def test_what_another_artf_uses_is_not_swept(tmp_path: Path) -> None:
+    artf = Artf(tmp_path)
+    user = artf.start("used")
+    try:
+        assert user.stdout is not None
+        used = Path(user.stdout.readline().strip()).parents[1]
+        os.utime(used / "READY", (1, 1))
+        others = [artf.venvs / f"runtime-{n:012x}-01234567" for n in range(venv.KEPT + 1)]
+        for age, root in enumerate(others):
+            root.mkdir()
+            (root / "READY").touch()
+            os.utime(root / "READY", (1000 - age, 1000 - age))
+        venv.sweep(artf.venvs, "runtime")
+        assert [root.exists() for root in (used, *others)] == [True, True, True, True, False]
+    finally:
+        user.communicate("", timeout=30)
+    venv.sweep(artf.venvs, "runtime")
+    assert [root.exists() for root in (used, *others)] == [False, True, True, True, False]
 
 
 def test_the_environments_used_longest_ago_go(tmp_path: Path) -> None:
@@ -19,5 +108,5 @@ def test_the_environments_used_longest_ago_go(tmp_path: Path) -> None:
     unfinished = tmp_path / "runtime-ffffffffffff-01234567"
     unfinished.mkdir()
     venv.sweep(tmp_path, "runtime")
-    left = {path.name for path in tmp_path.iterdir()}
+    left = {path.name for path in tmp_path.iterdir() if path.is_dir()}
     assert left == {*kept, *names[: venv.KEPT], unfinished.name}
