@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -17,6 +19,8 @@ from urllib.parse import unquote, urlsplit
 
 import requests
 from filelock import FileLock
+from urllib3.exceptions import InvalidHeader
+from urllib3.util import Retry
 
 from artf_cli.console import download_progress, err, note
 from artf_cli.errors import ArtfError
@@ -25,6 +29,9 @@ from artf_cli.pins import BaseWheel, DebianArchive, Source, verify
 
 _TIMEOUT_S = (10, 60)
 _TRIES = 4
+# A server that asks for a longer pause counts as out of reach; another place may have the file.
+_LONGEST_PAUSE_S = 30.0
+_TOO_MANY_REQUESTS = 429
 _DEBIAN_KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
 
@@ -65,6 +72,38 @@ def _stream(url: str, part: Path, label: str) -> None:
             raise requests.ConnectionError("the connection closed early")
 
 
+def _first(error: BaseException) -> BaseException:
+    """The error that the others were raised from."""
+    while cause := error.__cause__ or error.__context__:
+        error = cause
+    return error
+
+
+def _said(error: requests.RequestException) -> str:
+    """In one line the server's answer, or what the socket said below all that wraps it."""
+    if isinstance(error, requests.HTTPError):
+        return f"{error.response.status_code} {error.response.reason}"
+    first = _first(error)
+    text = (first.strerror if isinstance(first, OSError) else None) or str(first)
+    return f"{type(error).__name__}: {' '.join(text.split())}"
+
+
+def _pause(error: requests.RequestException, attempt: int) -> float | None:
+    """Seconds until another try is worth it (RFC 9110 section 10.2.3); None when none is."""
+    if not isinstance(error, requests.HTTPError):
+        # Neither a name nor a certificate will be another one a second later.
+        lasting = (socket.gaierror, ssl.SSLCertVerificationError)
+        return None if isinstance(_first(error), lasting) else attempt
+    status = error.response.status_code
+    if status < 500 and status != _TOO_MANY_REQUESTS:
+        return None
+    try:
+        asked = Retry().get_retry_after(error.response.raw) or 0
+    except InvalidHeader:
+        asked = 0
+    return max(asked, attempt) if asked <= _LONGEST_PAUSE_S else None
+
+
 def download(url: str, target: Path, sha256: str) -> Path:
     """Downloads `url` to `target`; raises NotReached, or ArtfError when the bytes are wrong."""
     part = target.with_name(target.name + ".part")
@@ -75,14 +114,12 @@ def download(url: str, target: Path, sha256: str) -> Path:
             try:
                 _stream(url, part, target.name)
                 break
-            except requests.HTTPError as error:
-                raise NotReached(f"{url}: {error.response.status_code}") from None
             except requests.RequestException as error:
-                # A name that does not resolve will not resolve a second later.
-                if attempt == _TRIES or "resolve" in str(error):
-                    raise NotReached(f"{url}: {type(error).__name__}") from None
-                note(f"{target.name}: {type(error).__name__}; trying again")
-                time.sleep(attempt)
+                said, pause = _said(error), _pause(error, attempt)
+                if attempt == _TRIES or pause is None:
+                    raise NotReached(f"{url}: {said}") from None
+                note(f"{target.name}: {said}; trying again in {pause:.0f} s")
+                time.sleep(pause)
             except OSError as error:
                 raise ArtfError(
                     f"cannot write {part}: {error.strerror}",

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import http.server
+import socket
+import struct
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from email.utils import formatdate
 from pathlib import Path
 from typing import ClassVar
 
@@ -19,14 +23,24 @@ SHA = hashlib.sha256(BODY).hexdigest()
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
-    """Serves BODY with ranges; at /cut it closes the first connection half way."""
+    """Serves BODY with ranges; at /cut it closes the first connection half way.
+
+    At /busy it first gives the answers of `busy`: a status and what Retry-After says.
+    """
 
     ranges: ClassVar[list[str]] = []
     cuts = 0
+    busy: ClassVar[list[tuple[int, str]]] = []
 
     def do_GET(self) -> None:
         if self.path == "/missing":
             self.send_error(404)
+            return
+        if self.path == "/busy" and Handler.busy:
+            status, after = Handler.busy.pop(0)
+            self.send_response(status)
+            self.send_header("Retry-After", after)
+            self.end_headers()
             return
         wanted = self.headers.get("Range", "")
         Handler.ranges.append(wanted)
@@ -47,9 +61,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def server() -> Iterator[str]:
-    Handler.ranges, Handler.cuts = [], 0
+    Handler.ranges, Handler.cuts, Handler.busy = [], 0, []
     http_server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=http_server.serve_forever)
+    thread = threading.Thread(target=http_server.serve_forever, args=(0.05,))
     thread.start()
     yield f"http://127.0.0.1:{http_server.server_address[1]}"
     http_server.shutdown()
@@ -75,6 +89,132 @@ def test_a_connection_cut_half_way_is_taken_up_again(server: str, tmp_path: Path
     assert len(Handler.ranges) == 2
     assert int(Handler.ranges[1].removeprefix("bytes=").rstrip("-")) <= len(BODY) // 2
     assert (tmp_path / "x").read_bytes() == BODY
+
+
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The pauses between tries, none of which is made."""
+    made: list[float] = []
+    monkeypatch.setattr(time, "sleep", made.append)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("answers", "waited"),
+    [
+        ([(503, ""), (500, "soon"), (599, "0")], [1, 2, 3]),
+        ([(429, "7"), (503, "1"), (502, "30")], [7, 2, 30]),
+        ([(503, formatdate(0, usegmt=True))], [1]),
+    ],
+)
+def test_a_server_that_is_busy_is_asked_again(
+    server: str,
+    tmp_path: Path,
+    pauses: list[float],
+    answers: list[tuple[int, str]],
+    waited: list[float],
+) -> None:
+    (tmp_path / "x.part").write_bytes(BODY[:1000])
+    Handler.busy = list(answers)
+    assert fetch.download(f"{server}/busy", tmp_path / "x", SHA).read_bytes() == BODY
+    assert pauses == waited
+    assert Handler.ranges == ["bytes=1000-"]
+
+
+@pytest.mark.parametrize(
+    ("answers", "asked", "said"),
+    [
+        ([(503, "")] * 9, 4, "503 Service Unavailable"),
+        ([(503, "31")] * 9, 1, "503 Service Unavailable"),
+        ([(404, "")] * 9, 1, "404 Not Found"),
+        ([(403, "1")] * 9, 1, "403 Forbidden"),
+    ],
+)
+def test_an_answer_that_stays_is_named(
+    server: str,
+    tmp_path: Path,
+    pauses: list[float],
+    answers: list[tuple[int, str]],
+    asked: int,
+    said: str,
+) -> None:
+    Handler.busy = list(answers)
+    with pytest.raises(fetch.NotReached) as failed:
+        fetch.download(f"{server}/busy", tmp_path / "x", SHA)
+    assert str(failed.value) == f"{server}/busy: {said}"
+    assert len(pauses) == asked - 1
+    assert len(Handler.busy) == len(answers) - asked
+
+
+def hang_up(connection: socket.socket) -> None:
+    connection.recv(4096)
+
+
+def reset(connection: socket.socket) -> None:
+    connection.recv(4096)
+    # Closed at once: the peer gets a reset instead of an end.
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
+def answer_plainly(connection: socket.socket) -> None:
+    connection.recv(4096)
+    connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+
+def keep_silent(connection: socket.socket) -> None:
+    while connection.recv(4096):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("scheme", "answer", "said"),
+    [
+        ("http", None, "ConnectionError: Connection refused"),
+        ("http", reset, "ConnectionError: Connection reset by peer"),
+        ("http", hang_up, "ConnectionError: Remote end closed connection without response"),
+        ("http", keep_silent, "ReadTimeout: timed out"),
+        ("https", answer_plainly, "SSLError: [SSL: "),
+    ],
+)
+def test_what_failed_is_said_in_one_line(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    pauses: list[float],
+    scheme: str,
+    answer: Callable[[socket.socket], None] | None,
+    said: str,
+) -> None:
+    monkeypatch.setattr(fetch, "_TIMEOUT_S", (0.2, 0.2))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"{scheme}://127.0.0.1:{listener.getsockname()[1]}/x"
+
+        def serve() -> None:
+            for _ in range(fetch._TRIES):
+                connection, _ = listener.accept()
+                with connection:
+                    assert answer is not None
+                    answer(connection)
+
+        if answer is None:
+            listener.close()
+        thread = threading.Thread(target=serve if answer else int)
+        thread.start()
+        with pytest.raises(fetch.NotReached) as failed:
+            fetch.download(url, tmp_path / "x", SHA)
+        thread.join()
+    assert str(failed.value).startswith(f"{url}: {said}")
+    assert "\n" not in str(failed.value)
+    assert pauses == [1, 2, 3]
+
+
+def test_a_name_that_does_not_resolve_is_asked_for_once(
+    tmp_path: Path, pauses: list[float]
+) -> None:
+    # Which of the two depends on whether the machine has a name server.
+    said = "ConnectionError: (Name or service not known|Temporary failure in name resolution)"
+    with pytest.raises(fetch.NotReached, match=said):
+        fetch.download("http://no.such.invalid/x", tmp_path / "x", SHA)
+    assert pauses == []
 
 
 def test_wrong_bytes_name_the_file_and_both_hashes(server: str, tmp_path: Path) -> None:
