@@ -3,36 +3,28 @@
 from __future__ import annotations
 
 import hashlib
-import sys
 from pathlib import Path
 from typing import Annotated
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from pydantic import Field, StringConstraints
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
-
+from artf_cli import tables
 from artf_cli.errors import ArtfError
 from artf_cli.paths import PATCHES, PINS, REPO
+from artf_cli.tables import Strict
 
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$")]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Archive(_Strict):
+class Archive(Strict):
     """A tarball at a URL; `strip` leading folders are dropped when it is unpacked."""
 
     url: Annotated[str, StringConstraints(pattern=r"^https://")]
     sha256: Sha256
 
 
-class DebianArchive(_Strict):
+class DebianArchive(Strict):
     """The upstream tarball inside a Debian source package of `suite`."""
 
     package: Name
@@ -41,7 +33,7 @@ class DebianArchive(_Strict):
     sha256: Sha256
 
 
-class Source(_Strict):
+class Source(Strict):
     """One upstream tree: two places to get it, and which part the delta build unpacks."""
 
     version: Name
@@ -50,7 +42,7 @@ class Source(_Strict):
     delta_paths: tuple[str, ...] = Field(min_length=1)
 
 
-class BaseWheel(_Strict):
+class BaseWheel(Strict):
     """An upstream wheel that ours is made from."""
 
     base: Name
@@ -59,14 +51,14 @@ class BaseWheel(_Strict):
     sha256: Sha256
 
 
-class Overlay(_Strict):
+class Overlay(Strict):
     """A file of ours laid over a pinned tree or into the wheel, at its key's path."""
 
     file: str
     sha256: Sha256
 
 
-class Manifest(_Strict):
+class Manifest(Strict):
     """The whole of `build/pins.toml`."""
 
     schema_version: int = Field(ge=1, le=1)
@@ -108,18 +100,7 @@ def verify(path: Path, sha256: str, cure: str) -> None:
 
 def load(path: Path = PINS) -> Manifest:
     """Reads and validates the manifest; an ArtfError names the first wrong entry."""
-    try:
-        return Manifest.model_validate(tomllib.loads(path.read_text()))
-    except FileNotFoundError:
-        raise ArtfError(
-            f"{path} is missing", "restore it: git checkout -- build/pins.toml"
-        ) from None
-    except tomllib.TOMLDecodeError as error:
-        raise ArtfError(f"{path} is not TOML: {error}", "mend the line it names") from None
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise ArtfError(f"{path}: {where}: {first['msg']}", "mend that entry") from None
+    return tables.load(path, Manifest)
 
 
 def verify_local(manifest: Manifest) -> None:

@@ -292,14 +292,18 @@ def test_what_a_site_needs_comes_from_the_environment(
         images.build_wheel(engine.find(), "tensorflow-cpu", "cp311", {})
 
 
+def bases_toml(digest: str) -> str:
+    base = f'image = "debian:x"\ndigest = "{digest}"\n'
+    return f"# why\n[BASE]\n{base}[SYSROOT_BASE]\n{base}"
+
+
 def test_bases_are_pinned_by_the_digest_that_is_known(folder: Path, tmp_path: Path) -> None:
     fake = working(folder)
     file = tmp_path / "bases.toml"
-    recorded = '[BASE]\nimage = "debian:x"\ndigest = "sha256:34"\n'
-    open_ = '[BASE]\nimage = "debian:x"\ndigest = ""\n'
+    recorded = f"sha256:{'34' * 32}"
     # Loaded by hand: nothing to pin.
     fake.says("inspect", json.dumps([{"RepoDigests": []}]))
-    file.write_text(open_)
+    file.write_text(bases_toml(""))
     assert bases.resolve(engine.find(), ["BASE"], file) == {"BASE": "debian:x"}
     # Pulled from a mirror and named anew: the public name is not there under that digest.
     fake.says("inspect", json.dumps([{"RepoDigests": ["mirror.example/debian@sha256:56"]}]))
@@ -308,21 +312,21 @@ def test_bases_are_pinned_by_the_digest_that_is_known(folder: Path, tmp_path: Pa
         digests = ["mirror.example/debian@sha256:56", f"{repository}@sha256:12"]
         fake.says("inspect", json.dumps([{"RepoDigests": digests}]))
         assert bases.resolve(engine.find(), ["BASE"], file) == {"BASE": "debian@sha256:12"}
-    file.write_text(recorded)
-    assert bases.resolve(engine.find(), ["BASE"], file) == {"BASE": "debian@sha256:34"}
-    assert "inspect debian@sha256:34" in fake.calls()
+    file.write_text(bases_toml(recorded))
+    assert bases.resolve(engine.find(), ["BASE"], file) == {"BASE": f"debian@{recorded}"}
+    assert f"inspect debian@{recorded}" in fake.calls()
 
 
 def test_digests_are_recorded_or_the_file_stays(folder: Path, tmp_path: Path) -> None:
     file = tmp_path / "bases.toml"
-    text = '# why\n[BASE]\nimage = "debian:x"\ndigest = ""\n'
+    text = bases_toml("")
     file.write_text(text)
     fake = working(folder).says("pull", error="dial tcp: lookup r: no such host", status=1)
     with pytest.raises(ArtfError, match=r"docker pull failed: .* check the network"):
         bases.record(engine.find(), file)
     assert file.read_text() == text
     fake.says("pull", "x").says("inspect", json.dumps([{"RepoDigests": ["debian@sha256:12"]}]))
-    assert bases.record(engine.find(), file) == ["debian:x@sha256:12"]
+    assert bases.record(engine.find(), file) == ["debian:x@sha256:12"] * 2
     assert file.read_text() == text.replace('""', '"sha256:12"')
 
 

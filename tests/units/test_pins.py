@@ -1,12 +1,14 @@
-"""The manifest: it is whole, and every broken one is refused by name."""
+"""The manifest and the bases: they are whole, and every broken one is refused by name."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from artf_cli import pins
+from artf_cli.containers import bases
 from artf_cli.errors import ArtfError
 from artf_cli.paths import PINS
 
@@ -44,6 +46,36 @@ def test_a_broken_entry_is_named(tmp_path: Path, old: str, new: str, named: str)
     path.write_text(text.replace(old, new, 1))
     with pytest.raises(ArtfError, match=named):
         pins.load(path)
+
+
+def test_the_bases_are_the_build_arguments_of_the_dockerfiles() -> None:
+    named: dict[str, str] = {}
+    for file in bases.FILE.parent.glob("*.Dockerfile"):
+        found = re.findall(r"^ARG ((?:SYSROOT_)?BASE)=(\S+)$", file.read_text(), re.MULTILINE)
+        named.update(found)
+    assert {name: base.image for name, base in bases.load().items()} == named
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "named"),
+    [
+        ('digest = ""', 'digest = "sha256:12"', "BASE.digest"),
+        ('digest = ""', "digest = 5", "BASE.digest"),
+        ('digest = ""', 'digest = ""\nos = "linux"', "BASE.os: Extra inputs"),
+        ('digest = ""', "", "BASE.digest: Field required"),
+        ("debian:bookworm-slim", "Debian!", "BASE.image"),
+        ("debian:bookworm-slim", "debian", "BASE.image"),
+        ("[SYSROOT_BASE]", "[SYSTEM_BASE]", "SYSROOT_BASE: Field required"),
+    ],
+)
+def test_a_broken_base_is_named(tmp_path: Path, old: str, new: str, named: str) -> None:
+    text = bases.FILE.read_text()
+    assert old in text
+    path = tmp_path / "bases.toml"
+    path.write_text(text.replace(old, new, 1))
+    with pytest.raises(ArtfError, match=f"{path}: {named}") as refused:
+        bases.load(path)
+    assert refused.value.cure == "mend that entry"
 
 
 def test_what_is_not_toml_or_not_there_is_named(tmp_path: Path) -> None:

@@ -4,15 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
 import tomlkit
+from pydantic import StringConstraints
 
+from artf_cli import tables
 from artf_cli.console import note
 from artf_cli.containers.engine import Engine
 from artf_cli.errors import ArtfError
 from artf_cli.paths import REPO
+from artf_cli.tables import Strict
 
 FILE = REPO / "docker" / "bases.toml"
+
+
+class Base(Strict):
+    """An image by its public name, and its digest in the registry; empty while that is unknown."""
+
+    image: Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._/-]*:[A-Za-z0-9_.-]+$")]
+    digest: Annotated[str, StringConstraints(pattern=r"^(sha256:[0-9a-f]{64})?$")]
+
+
+class Bases(Strict):
+    """The whole of `docker/bases.toml`: the build arguments of the Dockerfiles."""
+
+    BASE: Base
+    SYSROOT_BASE: Base
+
+
+def load(file: Path | None = None) -> dict[str, Base]:
+    """Build argument → image, read from `file` (docker/bases.toml) and validated.
+
+    An ArtfError names the first wrong entry.
+    """
+    return dict(tables.load(file or FILE, Bases))
 
 
 def _digest(engine: Engine, image: str) -> str:
@@ -42,10 +68,9 @@ def resolve(engine: Engine, names: Sequence[str], file: Path | None = None) -> d
     that the registry gave is used. An image that was loaded by hand has none, and a line says so.
     """
     arguments = {}
-    document = tomlkit.parse((file or FILE).read_text()).unwrap()
+    recorded = load(file)
     for argument in names:
-        base = document[argument]
-        image, digest = str(base["image"]), str(base["digest"])
+        image, digest = recorded[argument].image, recorded[argument].digest
         wanted = _pinned(image, digest)
         if engine.inspect(wanted) is None:
             note(f"pulling {wanted}")
@@ -65,15 +90,17 @@ def record(engine: Engine, file: Path | None = None) -> list[str]:
     Raises ArtfError when the registry cannot be reached, and leaves the file as it was.
     """
     file = file or FILE
+    recorded = load(file)
+    # With its comments.
     document = tomlkit.parse(file.read_text())
     names = []
-    for base in document.values():
-        image = str(base["image"])
+    for argument, base in recorded.items():
+        image = base.image
         engine.ask("pull", "--quiet", image, seconds=None)
         digest = _digest(engine, image)
         if not digest:
             raise ArtfError(f"{image} came without a digest", "remove the local image of that name")
-        base["digest"] = digest
+        document[argument]["digest"] = digest  # type: ignore[index]
         names.append(f"{image}@{digest}")
     file.write_text(tomlkit.dumps(document))
     return names
