@@ -1,21 +1,127 @@
-"""How the C++ that needs no TensorFlow is compiled for its tests."""
+"""How the C++ that needs no TensorFlow is compiled for its tests: once, by ninja, in the cache.
+
+An object stays until a file that it includes, a flag or the compiler changes, and the suites share
+the objects of the layers.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import os
+import re
+import shlex
 import shutil
+import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 
-REPO = Path(__file__).resolve().parents[2]
+from filelock import FileLock
+from ninja import BIN_DIR
+
+from artf_cli.paths import REPO, cache_dir
+
+LAYERS = REPO / "third_party/ar_grpc"
+FABRIC = LAYERS / "fabric"
 VARIANTS = {
     "plain": [],
     "asan+ubsan": ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"],
     "tsan": ["-fsanitize=thread"],
 }
-_FLAGS = ["-std=c++17", "-O1", "-g", "-Wall", "-Wextra", "-Werror", f"-I{REPO}", "-pthread"]
+#: Test program, without its `.cc` → what it is linked with, below third_party/ar_grpc.
+UNITS = {
+    "block_cache_test": ["grpc/block_cache.cc"],
+    "extent_allocator_test": ["protocol/extent_allocator.cc"],
+    "protocol_test": [
+        *(
+            f"protocol/{name}.cc"
+            for name in ("chunks", "cost_model", "hello", "landing", "measure", "peers")
+        ),
+        *(
+            f"fabric/{name}.cc"
+            for name in ("loopback", "os", "random", "reactor", "ring", "ring_connection")
+        ),
+    ],
+    "unique_id_test": ["fabric/random.cc", "tensorflow/unique_id.cc"],
+}
+CONFORMANCE = {
+    name: ["fabric/*.cc"] for name in ("parts_test", "fabric_conformance_test", "shm_test")
+}
+_PROGRAMS = {
+    **{f"tests/units/{name}": sources for name, sources in UNITS.items()},
+    **{f"tests/conformance/{name}": sources for name, sources in CONFORMANCE.items()},
+}
+# A stack needs lines and functions; the rest of -g takes a third of the compiler's time.
+_FLAGS = ["-std=c++17", "-O1", "-g1", "-Wall", "-Wextra", "-Werror", f"-I{REPO}", "-pthread"]
 
 
-def compiler(variant: str) -> list[str]:
-    """The compiler and its flags for one of VARIANTS."""
-    path = shutil.which("g++")
-    assert path, "no g++: scripts/artf build installs it, or says how"
-    return [path, *_FLAGS, *VARIANTS[variant]]
+def _keep(path: Path, text: str) -> Path:
+    """Writes a file; one that says the same already keeps its time."""
+    if not path.exists() or path.read_text() != text:
+        path.write_text(text)
+    return path
+
+
+def _escaped(*paths: str | Path) -> str:
+    """Paths as build.ninja has them."""
+    return " ".join(re.sub(r"([$ :])", r"$\1", str(path)) for path in paths)
+
+
+def _rules(folder: Path) -> None:
+    """Writes build.ninja, which has every program in every variant."""
+    compiler = shutil.which("g++")
+    assert compiler, "no g++: scripts/artf build installs it, or says how"
+    said = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True)
+    version = _keep(folder / "compiler", f"{compiler}\n{said.stdout}")
+    command = f"{shlex.join([compiler, *_FLAGS]).replace('$', '$$')} $flags"
+    lines = [
+        f"rule compile\n command = {command} -MD -MF $out.d -c $in -o $out",
+        " depfile = $out.d\n deps = gcc",
+        f"rule link\n command = {command} $in -o $out",
+    ]
+    for variant, flags in VARIANTS.items():
+        setting = f" flags = {shlex.join(flags)}"
+        made: set[str] = set()
+        for program, layers in _PROGRAMS.items():
+            sources = [REPO / f"{program}.cc"]
+            sources += [path for files in layers for path in sorted(LAYERS.glob(files))]
+            objects = [f"{variant}/{path.relative_to(REPO)}.o" for path in sources]
+            for name, source in zip(objects, sources):
+                if name not in made:
+                    made.add(name)
+                    lines += [f"build {name}: compile {_escaped(source)} | {_escaped(version)}"]
+                    lines += [setting]
+            lines += [f"build {variant}/{program}: link {_escaped(*objects)}", setting]
+    (folder / "build.ninja").write_text("\n".join(lines) + "\n")
+
+
+def build(suite: str, names: Iterable[str]) -> Path:
+    """The folder with `VARIANT/tests/SUITE/NAME` of each name, compiled where it is not yet.
+
+    Raises AssertionError with the compiler's words.
+    """
+    tree = hashlib.sha256(str(REPO).encode()).hexdigest()[:12]
+    folder = cache_dir() / "cpp" / tree
+    folder.mkdir(parents=True, exist_ok=True)
+    targets = [f"{variant}/tests/{suite}/{name}" for variant in VARIANTS for name in names]
+    # Suites that run side by side; what one compiles the other finds.
+    with FileLock(folder / "lock"):
+        _rules(folder)
+        ninja(folder, f"-j{len(os.sched_getaffinity(0))}", *targets)
+    return folder
+
+
+def ninja(folder: Path, *words: str) -> str:
+    """What ninja says; raises AssertionError with it when it fails."""
+    command = [str(Path(BIN_DIR) / "ninja"), "-C", str(folder), *words]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def run(folder: Path, variant: str, program: str, seconds: float) -> str:
+    """What a program of `build` says; raises AssertionError unless it ends with status 0."""
+    done = subprocess.run(
+        [str(folder / variant / program)], capture_output=True, text=True, timeout=seconds
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
