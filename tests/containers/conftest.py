@@ -14,21 +14,21 @@ from artf_cli.containers import engine as engine_module
 from artf_cli.containers.engine import Engine
 from artf_cli.containers.images import IMAGE_PYTHON, Image, build_runtime
 from artf_cli.paths import DIST, cache_dir
-from common.own_engine import SECRET, OwnEngine, why_not
+from common.own_engine import SECRET, OwnEngine, refuse, why_not
 
 
 @pytest.fixture(scope="session")
 def own_engine() -> Iterator[OwnEngine]:
-    """An engine of our own; the tests that need one skip with the reason where none can run."""
+    """An engine of our own; where none can run, `refuse` says what becomes of who needs it."""
     reason = why_not()
     if reason:
-        pytest.skip(reason)
+        refuse(reason)
     own = OwnEngine.new(cache_dir())
     try:
         own.start()
     except RuntimeError as error:
         last = (str(error).strip().splitlines() or ["no message"])[-1]
-        pytest.skip(f"no Docker engine runs here: {last}")
+        refuse(f"no Docker engine runs here: {last}")
     try:
         yield own
     finally:

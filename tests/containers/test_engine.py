@@ -18,7 +18,7 @@ from artf_cli.containers import bases, engine, images
 from artf_cli.containers.engine import Engine
 from artf_cli.errors import ArtfError
 from common.ar import eventually
-from common.own_engine import OwnEngine
+from common.own_engine import OwnEngine, refuse, why_not
 
 WHEEL = "tensorflow_cpu-2.14.1+ar.1-cp311-cp311-manylinux_2_31_x86_64.whl"
 DOWN = "Cannot connect to the Docker daemon at unix:///x.sock. Is the docker daemon running?"
@@ -374,6 +374,25 @@ def test_an_engine_of_our_own_that_does_not_start_says_why_and_is_gone(
     with pytest.raises(RuntimeError, match=f"dockerd does not answer: {last}"):
         own.start()
     assert not own.folder.exists()
+
+
+@pytest.mark.parametrize(
+    ("ci", "told", "outcome"),
+    [
+        ("true", "", pytest.fail.Exception),
+        ("true", "a phone", pytest.skip.Exception),
+        ("", "", pytest.skip.Exception),
+        ("", "a phone", pytest.skip.Exception),
+    ],
+)
+def test_in_ci_an_engine_that_does_not_start_is_a_failure(
+    monkeypatch: pytest.MonkeyPatch, ci: str, told: str, outcome: type[BaseException]
+) -> None:
+    monkeypatch.setenv("CI", ci)
+    monkeypatch.setenv("ARTF_NO_ENGINE", told)
+    with pytest.raises(outcome, match="it is broken"):
+        refuse("it is broken")
+    assert ("a phone" in why_not()) == bool(told)
 
 
 def test_what_a_killed_suite_left_is_removed_and_what_runs_stays(tmp_path: Path) -> None:
