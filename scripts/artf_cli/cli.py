@@ -16,12 +16,16 @@ from rich.table import Table
 
 from artf_cli import build as build_module
 from artf_cli import doctor as doctor_module
-from artf_cli import fetch, pins, quickstart, testing, venv
+from artf_cli import fetch, pins, quickstart, venv
 from artf_cli import patches as patches_module
 from artf_cli.bench import recv
 from artf_cli.console import emit_json, err, note, out, stage
 from artf_cli.containers import bases, engine, images, training
 from artf_cli.errors import ArtfError
+from artf_cli.testing import full as full_module
+from artf_cli.testing import report
+from artf_cli.testing import run as testing
+from artf_cli.testing.suites import NAMES, PART_MINUTES, PARTS
 
 _json = click.option("--json", "as_json", is_flag=True, help="End with one JSON object.")
 _base = click.option(
@@ -167,9 +171,23 @@ def _render_seconds(seconds: dict[str, float]) -> None:
 @click.option(
     "--only",
     "suites",
-    type=click.Choice(testing.SUITES),
+    type=click.Choice(NAMES),
     multiple=True,
     help="Run this suite alone; may be repeated.",
+)
+@click.option(
+    "--resume",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Keep results in this file; suites that it has are counted and not run again.",
+)
+@click.option("--full", is_flag=True, help="Leave nothing out; the result is kept in docs/.")
+@click.option(
+    "--part",
+    type=click.Choice(PARTS),
+    help=f"With --full: one part, which ends within {PART_MINUTES} minutes [default: all].",
+)
+@click.option(
+    "--durations", type=click.IntRange(0), default=0, help="Show that many of the slowest cases."
 )
 @_base
 @_python
@@ -177,21 +195,46 @@ def _render_seconds(seconds: dict[str, float]) -> None:
 @click.argument("pytest_arguments", nargs=-1)
 def test_command(
     suites: tuple[str, ...],
+    resume: Path | None,
+    full: bool,
+    part: str | None,
+    durations: int,
     base: str,
     python: str | None,
     as_json: bool,
     pytest_arguments: tuple[str, ...],
 ) -> None:
     """Passes the tests, cheap ones first; what follows -- goes to pytest."""
-    result = testing.run(suites or testing.SUITES, base, python, pytest_arguments)
+    if part and not full:
+        raise click.UsageError("--part is for --full")
+    if full and (resume or suites or pytest_arguments):
+        raise click.UsageError("--full leaves nothing out: it takes no --resume, --only, arguments")
+    if resume and pytest_arguments:
+        raise click.UsageError("--resume keeps whole suites: it takes no arguments for pytest")
+    needs = testing.Needs(base, python)
+    if full:
+        result = full_module.run_parts(needs, part or "")
+    else:
+        done = report.load(resume) if resume else None
+        # Of the files as they are now, should they change meanwhile.
+        tree = report.tree_hash() if resume else ""
+        result = testing.run(suites, needs, pytest_arguments, done=done)
+        if resume:
+            report.save(resume, result, tree)
     for skip in result.skips:
         out.print(escape(f"skipped {skip['test']}: {skip['reason']}"), soft_wrap=True)
-    line = f"{result.passed} passed, {result.failed} failed, {result.skipped} skipped"
+    for failure in result.failures:
+        out.print(escape(f"failed {failure}"), soft_wrap=True)
+    slowest = result.slowest(durations)
+    for name, seconds in slowest:
+        out.print(escape(f"{seconds:8.1f} s  {name}"), soft_wrap=True)
+    for line in result.lines:
+        if as_json:
+            note(line)
+        else:
+            out.print(line, soft_wrap=True)
     if as_json:
-        note(line)
-        emit_json(asdict(result))
-    else:
-        out.print(line)
+        emit_json({**result.summary(), "slowest": slowest})
     if result.failed or result.passed == 0:
         sys.exit(1)
 

@@ -13,6 +13,34 @@ STOCK = "grpc"
 #: The one whose fabrics, arena and handshake have tests of their own.
 AR = "grpc+ar"
 
+#: What runs over stock in each run, since it shows there that the test itself can tell; the other
+#: cases only with --full. Test → (a part of its parameters' id or "" for all, why).
+STOCK_CONTROLS: dict[str, tuple[str, str]] = {
+    "test_dtype": ("float32", "the bits that the comparison wants do come over stock"),
+    "test_string": ("matrix", "the strings that the comparison wants do come over stock"),
+    "test_size": ("65537", "the steps that the comparison wants do come over stock"),
+    "test_dead_tensor": ("switch_merge-1025", "the same dead tensors come over stock"),
+    "test_variable_updated_after_it_was_sent": ("", "no local run says what is right"),
+    "test_variant_without_decoder": ("", "the error is stock's own"),
+    "test_step_stats_show_the_transfer": ("", "the labels are stock's own"),
+    "test_soak": ("", "stock's collision of request ids is tolerated by its text"),
+    "test_ids_do_not_collide": ("", "stock's failure proves that the collision is forced"),
+    "test_sessions_of_an_in_process_master": (
+        "",
+        "a thread for each step over stock proves that threads are counted",
+    ),
+    "test_clean_exit": ("own_server", "stock leaves without a noise, so one is ours"),
+    "test_peer_killed_mid_transfer": ("sender", "the errors that are wanted are stock's"),
+    "test_coordinator_sees_a_ps_failure": ("", "the text that is wanted is stock's"),
+}
+
+
+def stock_control(test: str, parameters: str) -> str:
+    """Why a case, by its function's name and its parameters' id, runs over stock in each run;
+    empty when it does not."""
+    part, why = STOCK_CONTROLS.get(test, ("", ""))
+    return why if f"-{part}-" in f"-{parameters}-" or not part else ""
+
 
 def select(names: str) -> tuple[str, ...]:
     """The protocols named in a comma-separated list, or all for an empty one."""

@@ -67,7 +67,10 @@ def follow(machine: Machine, user: str, name: str) -> list[str]:
     return asked
 
 
-@pytest.mark.parametrize("user", ["root", "user"])
+@pytest.mark.parametrize(
+    "user",
+    [pytest.param(user, marks=pytest.mark.part(f"clean-{user}")) for user in ("root", "user")],
+)
 def test_readme_on_a_clean_machine(own_engine: OwnEngine, clone: Path, user: str) -> None:
     own_engine.load_base(IMAGE)
     with own_engine.run_online(IMAGE, "--volume", f"{clone}:/repo:ro") as machine:

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from artf_cli import bazel, build, system, testing
+from artf_cli import bazel, build, system
 from artf_cli.errors import ArtfError
 
 
@@ -187,56 +187,3 @@ def test_a_stopped_build_leaves_no_process(number: int, tmp_path: Path) -> None:
     process.communicate(timeout=60)
     gone, alive = psutil.wait_procs([child], timeout=30)
     assert gone and not alive
-
-
-@pytest.mark.parametrize(
-    ("suite", "own", "seen"),
-    [
-        ("tf2", None, "glibc.malloc.perturb=165"),
-        ("tf2", "glibc.malloc.arena_max=1", "glibc.malloc.arena_max=1"),
-        ("containers", None, None),
-    ],
-)
-def test_freed_memory_is_overwritten_where_the_library_runs(
-    monkeypatch: pytest.MonkeyPatch, suite: str, own: str | None, seen: str | None
-) -> None:
-    monkeypatch.delenv("GLIBC_TUNABLES", raising=False)
-    if own is not None:
-        monkeypatch.setenv("GLIBC_TUNABLES", own)
-    given: list[str | None] = []
-
-    def pytest_without_tests(_: object, env: dict[str, str]) -> int:
-        given.append(env.get("GLIBC_TUNABLES"))
-        return testing._NO_TESTS_COLLECTED
-
-    monkeypatch.setattr(testing, "_run_pytest", pytest_without_tests)
-    testing._run_suite(suite, Path("python"), {}, [], testing.Result())
-    assert given == [seen]
-
-
-def test_an_interrupted_suite_takes_its_fixtures_down(tmp_path: Path) -> None:
-    """What an interrupted test has started outside of its process must not stay."""
-    suite = tmp_path / "suite.py"
-    suite.write_text(
-        "import pathlib, sys, time\n"
-        "folder = pathlib.Path(sys.argv[1])\n"
-        "try:\n    (folder / 'up').touch()\n    time.sleep(600)\n"
-        "finally:\n    time.sleep(1)\n    (folder / 'down').touch()\n"
-    )
-    code = (
-        "import os, signal, sys\nfrom artf_cli import cli, testing\n"
-        "signal.signal(signal.SIGTERM, cli._on_signal)\n"
-        "testing._run_pytest([sys.executable, *sys.argv[1:]], os.environ)\n"
-    )
-    command = [sys.executable, "-c", code, str(suite), str(tmp_path)]
-    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-    try:
-        limit = time.monotonic() + 30
-        while not (tmp_path / "up").exists():
-            assert time.monotonic() < limit
-            time.sleep(0.05)
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 128 + signal.SIGTERM
-    finally:
-        process.kill()
-    assert (tmp_path / "down").exists()

@@ -1,0 +1,77 @@
+"""The suites of `artf test`: what each needs, where it runs, and its part of `--full`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from artf_cli.paths import REPO
+
+#: What a suite can need built first.
+NOTHING, WHEEL, GRPC_SUITES = "nothing", "wheel", "grpc-suites"
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A folder of tests, `tests/NAME` with `_` for `-`."""
+
+    name: str
+    needs: str = WHEEL
+    #: It runs on the installed wheel, the others beside artf, whose modules they test.
+    installed: bool = False
+    #: Freed memory is overwritten, so that what still looks at it fails at once (glibc's manual).
+    perturbed: bool = False
+    #: Neighbours in the table with the same word here run at the same time.
+    together: str = ""
+    #: The parts of `--full` that have its tests; those without a marker `part` are in the first.
+    parts: tuple[str, ...] = ("base",)
+
+    @property
+    def folder(self) -> str:
+        return f"tests/{self.name.replace('-', '_')}"
+
+
+# In this order: cheap first.
+SUITES = (
+    Suite("lint", NOTHING, together="cheap"),
+    Suite("patches", NOTHING, together="cheap"),
+    Suite("units", NOTHING, together="cheap"),
+    Suite("conformance", NOTHING, together="cheap"),
+    Suite("wheel", together="packages"),
+    Suite("containers", together="packages", parts=("containers", "clean-root", "clean-user")),
+    Suite("recv", installed=True, perturbed=True, parts=("recv",)),
+    Suite("tf2", installed=True, perturbed=True, parts=("servers",)),
+    Suite("faults", installed=True, perturbed=True, parts=("servers",)),
+    Suite("grpc-suites", GRPC_SUITES, perturbed=True),
+)
+NAMES = tuple(suite.name for suite in SUITES)
+#: The parts of `--full`, each of which ends within PART_MINUTES.
+PARTS = tuple(dict.fromkeys(part for suite in SUITES for part in suite.parts))
+PART_MINUTES = 90
+
+
+def chosen(names: Sequence[str], part: str = "") -> list[Suite]:
+    """The suites of these names (none: all) that have tests in `part` (empty: any), in order."""
+    return [
+        suite
+        for suite in SUITES
+        if (not names or suite.name in names) and (not part or part in suite.parts)
+    ]
+
+
+def batches(suites: Sequence[Suite]) -> list[list[Suite]]:
+    """Those that run at the same time, in one list each."""
+    found: list[list[Suite]] = []
+    for suite in suites:
+        if found and suite.together and found[-1][0].together == suite.together:
+            found[-1].append(suite)
+        else:
+            found.append([suite])
+    return found
+
+
+def without_tests() -> list[str]:
+    """Folders of tests/ that hold tests and are no suite."""
+    known = {REPO / suite.folder for suite in SUITES}
+    holding = {path.parent for path in (REPO / "tests").glob("*/test_*.py")}
+    return sorted(path.name for path in holding - known)
