@@ -9,6 +9,14 @@ from pathlib import Path
 import pytest
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--record-reproduced",
+        action="store_true",
+        help="build twice, and keep what both builds agree on in build/reproduced.json",
+    )
+
+
 @pytest.fixture(scope="session")
 def wheel() -> Path:
     """The wheel that was just built."""
