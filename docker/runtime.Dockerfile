@@ -73,7 +73,7 @@ LABEL org.opencontainers.image.title="RDMA-enhanced TensorFlow" \
 
 FROM runtime AS with-digits
 ARG PIP_INDEX_URL=""
-USER root
+USER 0:0
 # pip adds what is not there yet: the digits' package and what it needs.
 RUN --mount=type=bind,source=docker/through,target=/usr/local/bin/through \
     --mount=type=bind,source=build/requirements/runtime.txt,target=/tmp/runtime.txt \
@@ -81,6 +81,7 @@ RUN --mount=type=bind,source=docker/through,target=/usr/local/bin/through \
     --mount=type=secret,id=pip,target=/etc/pip.conf \
     through pip install -q --no-cache-dir --disable-pip-version-check --no-deps \
       --require-hashes -r /tmp/runtime.txt
+USER 1000:1000
 
 FROM described AS described-with-digits
 RUN --mount=type=bind,from=with-digits,source=/opt/tensorflow,target=/opt/with-digits \
@@ -89,7 +90,6 @@ RUN --mount=type=bind,from=with-digits,source=/opt/tensorflow,target=/opt/with-d
 
 FROM with-digits AS quickstart
 COPY --from=described-with-digits /tmp/sbom.cdx.json /usr/share/ar-grpc/
-USER 1000:1000
 COPY scripts/artf_cli/runtime/replica.py scripts/artf_cli/runtime/task.py \
      scripts/artf_cli/runtime/tcp_info.py scripts/artf_cli/runtime/train_lenet.py /opt/ar-grpc/
 CMD ["python", "-u", "/opt/ar-grpc/replica.py"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 import subprocess
 import sys
@@ -15,8 +16,14 @@ BIN = Path(sys.executable).parent
 PYTHON_TREES = ("scripts", "tests")
 
 
-def run(*command: str | Path) -> None:
-    done = subprocess.run([str(c) for c in command], cwd=REPO, capture_output=True, text=True)
+def run(*command: str | Path, **env: str) -> None:
+    done = subprocess.run(
+        [str(c) for c in command],
+        cwd=REPO,
+        env={**os.environ, **env},
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -42,6 +49,33 @@ def test_ruff_format() -> None:
 @pytest.mark.parametrize("tree", ["scripts/artf_cli", "tests"])
 def test_mypy(tree: str) -> None:
     run(BIN / "mypy", "--no-incremental", "--cache-dir=/dev/null", tree)
+
+
+def test_mypy_for_the_oldest_python() -> None:
+    """What Python 3.9 lacks. Its own packages are not here, so that only our lines are read."""
+    flags = ["--config-file=", "--python-version=3.9", "--explicit-package-bases"]
+    flags += ["--follow-imports=skip", "--ignore-missing-imports", "--no-strict-optional"]
+    trees = ("scripts/artf_cli", "tests")
+    path = "scripts:scripts/artf_cli/runtime:tests:tests/units"
+    flags += ["--no-incremental", "--cache-dir=/dev/null"]
+    run(BIN / "mypy", *flags, *trees, MYPYPATH=path)
+
+
+def test_shellcheck() -> None:
+    # By their first lines, since none has a suffix.
+    scripts = [
+        name
+        for name in tracked()
+        if re.match(rb"#!.*\b(ba|da)?sh\b", (REPO / name).read_bytes()[:80])
+    ]
+    assert {"scripts/artf", ".ci/run", "docker/through"} <= set(scripts)
+    run(BIN / "shellcheck", *scripts)
+
+
+def test_hadolint() -> None:
+    files = tracked("docker/*Dockerfile")
+    assert files
+    run(BIN / "hadolint", "--no-color", *files)
 
 
 def test_clang_format() -> None:

@@ -5,6 +5,7 @@ Each case builds one graph, runs it locally and over the cluster, and compares r
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -231,7 +232,8 @@ def from_optional(received: Any) -> Any:
     )[0]
 
 
-VARIANTS = {
+# How a list of floats becomes a variant, and a tensor again; what is fed.
+VARIANTS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any], Any]] = {
     "list of floats": (float_list, stack, np.float32),
     "list of strings": (float_list, lambda got: stack(got, tf.string), object),
     "list of lists": (nested_list, first_of_nested, np.float32),
