@@ -9,14 +9,17 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from rich.markup import escape
 
 from artf_cli import supervise
 from artf_cli.console import note
 from artf_cli.errors import ArtfError
 from artf_cli.paths import BUILD, REPO, cache_dir
+from artf_cli.steps import Steps
 from artf_cli.system import apt_install
 
 # Debian's package.
@@ -122,13 +125,11 @@ def _arguments(choice: BazelChoice, settings: dict[str, str]) -> list[str]:
     return arguments
 
 
-def build(
-    choice: BazelChoice, target: str, settings: dict[str, str], show: Callable[[str], None]
-) -> Path:
+def build(choice: BazelChoice, target: str, settings: dict[str, str]) -> Path:
     """Builds `target` and returns the folder `bazel-bin`; an ArtfError has the first error.
 
     `choice` is what `ensure` found; `settings` are environment variables for the repository
-    rules; `show` gets progress lines.
+    rules.
     Bazel runs in batch mode: no server stays behind, and it ends when this process ends.
     """
     cache = cache_dir()
@@ -143,13 +144,14 @@ def build(
     env = {**os.environ, **choice.env}
     with supervise.log_folder("build") as logs, supervise.Group(logs, grace_s=20) as group:
         child = group.start("bazel", command, env=env, cwd=REPO)
-        with child.stderr.open(errors="replace") as stream:
+        with child.stderr.open(errors="replace") as stream, Steps("compile") as steps:
             status: int | None = None
             while status is None:
                 status = child.status()
                 for line in stream:
-                    if re.match(r"\[[\d,]+ / [\d,]+\]", line) or line.startswith("artf:"):
-                        show(line.strip())
+                    if line.startswith("artf:"):
+                        note(escape(line.partition(":")[2].strip()))
+                    steps.take(line)
                 time.sleep(0.2)
         if status != 0:
             raise ArtfError(

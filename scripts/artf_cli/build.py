@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from artf_cli import bazel, fetch, patches, pins, system
-from artf_cli.console import note, stage
+from artf_cli.console import stage
 from artf_cli.errors import ArtfError
 from artf_cli.paths import DIST, cache_dir
 
@@ -89,7 +89,7 @@ def _compile(target: str, base: str, python: str, seconds: dict[str, float]) -> 
         fetch.wheel(pin, manifest.sources["tensorflow"].version)
     with stage("compile, link and pack", seconds):
         settings = {"ARTF_BASE": base, "ARTF_WHEEL_PYTHON": python}
-        return bazel.build(engine, target, settings, lambda line: note(line.replace("[", "\\[")))
+        return bazel.build(engine, target, settings)
 
 
 def grpc_suites(base: str = "tensorflow-cpu", python: str | None = None) -> Path:

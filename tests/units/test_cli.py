@@ -167,7 +167,7 @@ def test_a_stopped_build_leaves_no_process(number: int, tmp_path: Path) -> None:
     fake.chmod(0o755)
     program = (
         "from artf_cli import bazel, cli\n"
-        "bazel.build(bazel.ensure(), '//build:wheel', {}, print)\n"
+        "bazel.build(bazel.ensure(), '//build:wheel', {})\n"
         "raise SystemExit('the fake Bazel ended')\n"
     )
     env = {**os.environ, "ARTF_BAZEL": str(fake), "ARTF_CACHE": str(tmp_path / "cache")}
