@@ -125,11 +125,11 @@ def _arguments(choice: BazelChoice, settings: dict[str, str]) -> list[str]:
     return arguments
 
 
-def build(choice: BazelChoice, target: str, settings: dict[str, str]) -> Path:
+def build(choice: BazelChoice, target: str, settings: dict[str, str], config: str = "") -> Path:
     """Builds `target` and returns the folder `bazel-bin`; an ArtfError has the first error.
 
     `choice` is what `ensure` found; `settings` are environment variables for the repository
-    rules.
+    rules; `config` is one of build/bazelrc.
     Bazel runs in batch mode: no server stays behind, and it ends when this process ends.
     """
     cache = cache_dir()
@@ -141,6 +141,8 @@ def build(choice: BazelChoice, target: str, settings: dict[str, str]) -> Path:
     command += ["--nohome_rc", f"--bazelrc={BUILD / 'bazelrc'}"]
     command += ["build", *_arguments(choice, settings), f"--symlink_prefix={out}/"]
     command += ["--color=no", "--curses=no", "--show_progress_rate_limit=10", target]
+    if config:
+        command.append(f"--config={config}")
     env = {**os.environ, **choice.env}
     with supervise.log_folder("build") as logs, supervise.Group(logs, grace_s=20) as group:
         child = group.start("bazel", command, env=env, cwd=REPO)

@@ -72,7 +72,9 @@ def _sweep() -> None:
             path.unlink(missing_ok=True)
 
 
-def _compile(target: str, base: str, python: str, seconds: dict[str, float]) -> Path:
+def _compile(
+    target: str, base: str, python: str, seconds: dict[str, float], config: str = ""
+) -> Path:
     """Checks and fetches what a build needs and builds `target`; returns the folder bazel-bin."""
     manifest = pins.load()
     pin = manifest.wheel(base, python)
@@ -89,12 +91,30 @@ def _compile(target: str, base: str, python: str, seconds: dict[str, float]) -> 
         fetch.wheel(pin, manifest.sources["tensorflow"].version)
     with stage("compile, link and pack", seconds):
         settings = {"ARTF_BASE": base, "ARTF_WHEEL_PYTHON": python}
-        return bazel.build(engine, target, settings)
+        return bazel.build(engine, target, settings, config)
 
 
 def grpc_suites(base: str = "tensorflow-cpu", python: str | None = None) -> Path:
     """Builds gRPC's own tests on the library's objects; returns the folder of the programs."""
     return _compile("//build:grpc_suites", base, python or default_python(), {}) / "build"
+
+
+def _wheel(out: Path) -> Path:
+    """The one wheel in the folder bazel-bin."""
+    found = list((out / "build" / "wheel").glob("*.whl"))
+    if len(found) != 1:
+        raise ArtfError(f"the build left {len(found)} wheels in {out}", "delete that folder")
+    return found[0]
+
+
+def sanitized(base: str = "tensorflow-cpu", python: str | None = None) -> Path:
+    """Builds the wheel with sanitizers in our library; it stays where Bazel made it, not in dist/.
+
+    What loads it needs `sanitizers.environment`.
+    """
+    out = _compile("//build:wheel", base, python or default_python(), {}, "sanitized")
+    # The next build leads bazel-bin elsewhere.
+    return _wheel(out).resolve()
 
 
 def build(base: str = "tensorflow-cpu", python: str | None = None) -> Built:
@@ -106,10 +126,7 @@ def build(base: str = "tensorflow-cpu", python: str | None = None) -> Built:
     _sweep()
     out = _compile("//build:wheel", base, python or default_python(), seconds)
     begin = time.monotonic()
-    found = list((out / "build" / "wheel").glob("*.whl"))
-    if len(found) != 1:
-        raise ArtfError(f"the build left {len(found)} wheels in {out}", "delete that folder")
-    wheel = publish(found[0])
+    wheel = publish(_wheel(out))
     seconds["copy to dist"] = round(time.monotonic() - begin, 1)
     return Built(wheel, seconds)
 

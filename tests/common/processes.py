@@ -27,7 +27,11 @@ def child_env(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     paths = [str(_SERVER.parent.parent), env.get("PYTHONPATH", "")]
     env["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
     env["PYTHONUNBUFFERED"] = "1"
+    # The sanitizers' libraries (tests/sanitized) must come before a test's own.
+    preloaded = env.get("LD_PRELOAD", "")
     env.update(extra or {})
+    if preloaded not in env.get("LD_PRELOAD", ""):
+        env["LD_PRELOAD"] = f"{preloaded} {env['LD_PRELOAD']}"
     return env
 
 

@@ -43,6 +43,8 @@ SUITES = (
     Suite("tf2", installed=True, perturbed=True, parts=("servers",)),
     Suite("faults", installed=True, perturbed=True, parts=("servers",)),
     Suite("grpc-suites", GRPC_SUITES, perturbed=True),
+    # It builds its own wheel.
+    Suite("sanitized", NOTHING, parts=("sanitized",)),
 )
 NAMES = tuple(suite.name for suite in SUITES)
 #: The parts of `--full`, each of which ends within PART_MINUTES.
