@@ -5,14 +5,15 @@ The tasks are processes of the user's Python (`runtime/task.py`) that take comma
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import psutil
-
+from artf_cli import variants
 from artf_cli.supervise import Child, Group
 
 _RUNTIME = Path(__file__).with_name("runtime")
@@ -70,19 +71,20 @@ def observed_paths(
 class Cluster:
     """The tasks `ps:0`, `worker:0`, … of one protocol, all inside one Group."""
 
-    def __init__(
-        self, group: Group, python: Path, script: str, label: str, protocol: str, workers: int
-    ) -> None:
-        """Starts the processes, which takes them seconds: call `serve` once all are started."""
-        self.label = label
-        self.protocol = protocol
+    def __init__(self, group: Group, python: Path, script: str, variant: str, workers: int) -> None:
+        """Starts the processes, which takes them seconds: call `serve` once all are started.
+
+        `variant` is a protocol and how it is run, as `variants.parse` takes it: `grpc+ar/tcp`.
+        """
+        self.variant = variants.parse(variant)
         self.workers = [f"worker:{i}" for i in range(workers)]
         self._group = group
         # -E -s: nothing of our own Python's settings or of the user's site may leak in.
         command: list[str | Path] = [python, "-E", "-s", "-u", _RUNTIME / script]
+        env = {**environment(), **self.variant.environment}
         self._children: dict[str, Child] = {
             task: group.start(
-                f"{label}-{task}".replace(":", ""), command, env=environment(), talk=True
+                f"{self.variant.slug}-{task}".replace(":", ""), command, env=env, talk=True
             )
             for task in (PS, *self.workers)
         }
@@ -101,11 +103,9 @@ class Cluster:
             cluster.setdefault(job, []).append(f"127.0.0.1:{hellos[task]['port']}")
         for task in self.tasks:
             job, index = task.split(":")
-            self._send(
-                task,
-                "serve",
-                {"cluster": cluster, "job": job, "index": int(index), "protocol": self.protocol},
-            )
+            fields = {"cluster": cluster, "job": job, "index": int(index)}
+            fields |= {"protocol": self.variant.protocol, **self.variant.settings}
+            self._send(task, "serve", fields)
         self._collect(self.tasks, "done", _ANSWER_S)
         return str(hellos[PS]["tensorflow"])
 
@@ -129,9 +129,12 @@ class Cluster:
         return self.ask(self.tasks, "report")
 
     def cpu_seconds(self) -> float:
-        """The CPU time of all tasks so far, in seconds; the system counts it in steps of 10 ms."""
-        times = [psutil.Process(child.pid).cpu_times() for child in self._children.values()]
-        return float(sum(each.user + each.system for each in times))
+        """The CPU time of all tasks so far, in seconds, by clocks of nanoseconds."""
+        return sum(self.cpu_seconds_of(task) for task in self.tasks)
+
+    def cpu_seconds_of(self, task: str) -> float:
+        """The CPU time of one task so far, in seconds, read without disturbing it."""
+        return _cpu_seconds(self._children[task].pid)
 
     def leave(self) -> None:
         """Lets every task end."""
@@ -159,6 +162,15 @@ class Cluster:
             elif on_progress is not None:
                 on_progress(names[child.pid], answer)
         return answers
+
+
+def _cpu_seconds(pid: int) -> float:
+    # psutil's times go in ticks of 10 ms; this is CLOCK_PROCESS_CPUTIME_ID of another process.
+    clock = ctypes.c_int()
+    status = ctypes.CDLL(None).clock_getcpuclockid(pid, ctypes.byref(clock))
+    if status != 0:
+        raise OSError(status, os.strerror(status))
+    return time.clock_gettime_ns(clock.value) / 1e9
 
 
 def leave_all(group: Group, clusters: Sequence[Cluster]) -> None:

@@ -47,7 +47,7 @@ def run(python: Path, protocols: Sequence[str] = PROTOCOLS, steps: int = _STEPS)
 def train(python: Path, protocol: str, steps: int = _STEPS) -> Run:
     """Trains with one parameter server and two workers over `protocol`; as `run`."""
     with log_folder("quickstart") as logs, Group(logs) as group:
-        cluster = Cluster(group, python, "train_lenet.py", protocol, protocol, _WORKERS)
+        cluster = Cluster(group, python, "train_lenet.py", protocol, _WORKERS)
         with Meter(f"LeNet over {protocol}", _WORKERS * steps) as meter:
             meter.show(0, "starting")
             cluster.serve()

@@ -24,7 +24,7 @@ errors = types.SimpleNamespace(NotFoundError=NotFoundError, AbortedError=Aborted
 
 class Server:
     """The parameter server answers a count with that many bytes."""
-    def __init__(self, cluster, job_name, task_index, protocol):
+    def __init__(self, cluster, job_name, task_index, protocol, config=None):
         if protocol == "grpc+none":
             raise NotFoundError("No server factory; the available factories are: [ GRPC_SERVER ]")
         self.protocol = protocol

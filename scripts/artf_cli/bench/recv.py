@@ -177,7 +177,6 @@ def run(
                 baseline_python if name == UPSTREAM and baseline_python is not None else python,
                 "recv_worker.py",
                 name,
-                STOCK if name == UPSTREAM else name,
                 workers=1,
             )
             for name in names

@@ -33,6 +33,16 @@ def session_config(worker: int) -> Any:
     return config
 
 
+def _server_config(channels: int, spin: bool) -> Any:
+    """A ConfigProto for a server; None where it is to have TensorFlow's own settings."""
+    if not channels and spin:
+        return None
+    config = tf.compat.v1.ConfigProto()
+    config.rpc_options.num_channels_per_target = channels
+    config.experimental.disable_thread_spinning = not spin
+    return config
+
+
 def run_step(step: Callable[[], Any]) -> Any:
     """Runs one session step, again when TensorFlow mistakes it for one that it has seen.
 
@@ -89,9 +99,19 @@ class Task:
         self._answers.write(json.dumps({"event": event, **fields}) + "\n")
 
     def do_serve(
-        self, cluster: dict[str, list[str]], job: str, index: int, protocol: str
+        self,
+        cluster: dict[str, list[str]],
+        job: str,
+        index: int,
+        protocol: str,
+        channels: int = 0,
+        spin: bool = True,
     ) -> dict[str, Any]:
-        """Starts the server of this task; exits with one line when there is no such protocol."""
+        """Starts the server of this task; exits with one line when there is no such protocol.
+
+        It opens `channels` connections to each other task (0: as TensorFlow does); without `spin`
+        the threads of its pools sleep as soon as they have nothing to do.
+        """
         self.index = index
         self._names = {
             address: f"{name}:{task}"
@@ -101,7 +121,11 @@ class Task:
         self._port.close()
         try:
             self.server = tf.compat.v1.train.Server(
-                cluster, job_name=job, task_index=index, protocol=protocol
+                cluster,
+                job_name=job,
+                task_index=index,
+                protocol=protocol,
+                config=_server_config(channels, spin),
             )
         except tf.errors.NotFoundError as error:
             names = re.search(r"factories are: \[([^\]]*)\]", str(error))

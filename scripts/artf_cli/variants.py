@@ -1,0 +1,77 @@
+"""Ways to run a server protocol that are measured beside each other: `grpc+ar/tcp`, `grpc/threads`.
+
+`PROTOCOL[/SETTING…][@WHEEL]`, where a setting is
+
+- `tcp` or `shm`: the only fabric that `grpc+ar` may use (`AR_GRPC_FABRICS`),
+- `Nchannels`: connections to each other task (`rpc_options.num_channels_per_target`),
+- `threads`: no thread of the pools spins, as patches/tensorflow/0012 has it for `grpc+ar` on few
+  cores. That a step runs on the thread that waits for it (0013) is code, and stock cannot be given
+  it: `grpc+ar/tcp` has both.
+
+WHEEL is `upstream` or `against`; without it, it is the wheel that was built.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from artf_cli.errors import ArtfError
+
+STOCK = "grpc"
+AR = "grpc+ar"
+#: Words behind the @: upstream's untouched wheel, and the one of `--against`.
+UPSTREAM_WHEEL = "upstream"
+AGAINST_WHEEL = "against"
+_LABEL = re.compile(r"(?P<protocol>[a-z+]+)(?P<settings>(?:/[a-z0-9]+)*)(?:@(?P<wheel>[a-z]+))?")
+_CHANNELS = re.compile(r"([1-9]\d{0,2})channels")
+_FABRICS = ("shm", "tcp")
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A protocol as it is run: what its processes' environment has more, what its servers are
+    told (`channels`, `spin`: see `Task.do_serve`), and the word for its wheel, or ""."""
+
+    label: str
+    protocol: str
+    wheel: str = ""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, int | bool] = field(default_factory=dict)
+
+    @property
+    def slug(self) -> str:
+        """The label as the name of a process or a file has it."""
+        return re.sub(r"[/@]", "-", self.label)
+
+    def on(self, wheel: str) -> Variant:
+        """The same with another wheel; `wheel` is a word such as `against`."""
+        return parse(f"{self.label.partition('@')[0]}@{wheel}")
+
+
+def parse(label: str) -> Variant:
+    """The variant of a label such as `grpc/4channels`; ArtfError says what is accepted."""
+    found = _LABEL.fullmatch(label)
+    environment: dict[str, str] = {}
+    settings: dict[str, int | bool] = {}
+    if not found or found["wheel"] not in (None, UPSTREAM_WHEEL, AGAINST_WHEEL):
+        raise _refusal(label)
+    for word in found["settings"].split("/")[1:]:
+        channels = _CHANNELS.fullmatch(word)
+        if word in _FABRICS and found["protocol"] == AR:
+            environment["AR_GRPC_FABRICS"] = word
+        elif channels:
+            settings["channels"] = int(channels[1])
+        elif word == "threads":
+            settings["spin"] = False
+        else:
+            raise _refusal(label)
+    return Variant(label, found["protocol"], found["wheel"] or "", environment, settings)
+
+
+def _refusal(label: str) -> ArtfError:
+    return ArtfError(
+        f"{label!r} is no way to run a protocol",
+        "give a protocol and settings, such as grpc, grpc+ar/tcp, grpc/4channels or grpc/threads",
+    )
