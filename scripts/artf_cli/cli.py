@@ -16,30 +16,18 @@ from rich.table import Table
 
 from artf_cli import build as build_module
 from artf_cli import doctor as doctor_module
-from artf_cli import fetch, pins, quickstart, venv
 from artf_cli import patches as patches_module
-from artf_cli.bench import recv
+from artf_cli import quickstart, venv
+from artf_cli.bench.commands import bench_group
 from artf_cli.console import emit_json, err, note, out, stage
 from artf_cli.containers import bases, engine, images, training
 from artf_cli.errors import ArtfError
+from artf_cli.options import base_option, json_option, python_option
 from artf_cli.testing import full as full_module
 from artf_cli.testing import report
 from artf_cli.testing import run as testing
 from artf_cli.testing.suites import NAMES, PART_MINUTES, PARTS
 
-_json = click.option("--json", "as_json", is_flag=True, help="End with one JSON object.")
-_base = click.option(
-    "--base",
-    type=click.Choice(build_module.BASES),
-    default=build_module.BASES[0],
-    show_default=True,
-    help="The upstream wheel that ours is made from.",
-)
-_python = click.option(
-    "--python",
-    type=click.Choice(build_module.PYTHONS),
-    help="The Python of the wheel [default: this one's, else the newest found].",
-)
 _container = click.option(
     "--container", is_flag=True, help="Build, and train, in containers (Docker or podman)."
 )
@@ -51,15 +39,15 @@ def main() -> None:
 
 
 @main.command(name="quickstart")
-@_base
-@_python
+@base_option
+@python_option
 @_container
 @click.option(
     "--layout",
     type=click.Choice(training.LAYOUTS),
     help="What the containers share [default: volume].",
 )
-@_json
+@json_option
 def quickstart_command(
     base: str, python: str | None, container: bool, layout: str | None, as_json: bool
 ) -> None:
@@ -122,13 +110,13 @@ def _container_quickstart(base: str, python: str | None, layout: str, as_json: b
 
 
 @main.command(name="build")
-@_base
-@_python
+@base_option
+@python_option
 @_container
 @click.option(
     "--pin-bases", is_flag=True, help="First record the registry's digests of the base images."
 )
-@_json
+@json_option
 def build_command(
     base: str, python: str | None, container: bool, pin_bases: bool, as_json: bool
 ) -> None:
@@ -189,9 +177,9 @@ def _render_seconds(seconds: dict[str, float]) -> None:
 @click.option(
     "--durations", type=click.IntRange(0), default=0, help="Show that many of the slowest cases."
 )
-@_base
-@_python
-@_json
+@base_option
+@python_option
+@json_option
 @click.argument("pytest_arguments", nargs=-1)
 def test_command(
     suites: tuple[str, ...],
@@ -239,55 +227,11 @@ def test_command(
         sys.exit(1)
 
 
-@main.group(name="bench")
-def bench_group() -> None:
-    """Measures protocols side by side in one run."""
-
-
-def _split(context: click.Context, option: click.Parameter, value: str) -> list[str]:
-    return [part.strip() for part in value.split(",") if part.strip()]
-
-
-@bench_group.command(name="recv")
-@click.option("--protocols", default="grpc,grpc+ar", show_default=True, callback=_split)
-@click.option("--sizes", default=",".join(recv.DEFAULT_SIZES), show_default=True, callback=_split)
-@click.option("--tensors", type=click.IntRange(1, 4096), default=1, show_default=True)
-@click.option("--rounds", type=click.IntRange(1, 1000), default=recv.DEFAULT_ROUNDS)
-@click.option("--upstream", is_flag=True, help="Add stock grpc of upstream's untouched wheel.")
-@_base
-@_python
-@_json
-def bench_recv(
-    protocols: list[str],
-    sizes: list[str],
-    tensors: int,
-    rounds: int,
-    upstream: bool,
-    base: str,
-    python: str | None,
-    as_json: bool,
-) -> None:
-    """One transfer a step, parameter server to worker, protocols taking turns."""
-    for size in sizes:
-        recv.parse_size(size)
-    built = build_module.build(base, python)
-    installed = venv.make(built.wheel)
-    baseline = venv.make(_upstream_wheel(base, built.wheel)) if upstream else None
-    rows = recv.run(installed, protocols, sizes, tensors, rounds=rounds, baseline_python=baseline)
-    if as_json:
-        emit_json({"rows": rows})
-    else:
-        recv.render(rows)
-
-
-def _upstream_wheel(base: str, ours: Path) -> Path:
-    manifest = pins.load()
-    pin = manifest.wheel(base, ours.name.split("-")[2])
-    return fetch.wheel(pin, manifest.sources["tensorflow"].version)
+main.add_command(bench_group)
 
 
 @main.command(name="doctor")
-@_json
+@json_option
 def doctor_command(as_json: bool) -> None:
     """Says what this machine has, what is missing, and the cure."""
     report = doctor_module.examine()
@@ -305,7 +249,7 @@ def patches_group() -> None:
 
 
 @patches_group.command(name="check")
-@_json
+@json_option
 def patches_check(as_json: bool) -> None:
     """Lints the series both ways, checks every hash, and looks for drift."""
     patches_module.lint()
@@ -320,7 +264,7 @@ def patches_check(as_json: bool) -> None:
 
 
 @patches_group.command(name="list")
-@_json
+@json_option
 def patches_list(as_json: bool) -> None:
     """Every patch: tree, subject, why it exists."""
     found = patches_module.list_patches()
