@@ -9,6 +9,7 @@ from typing import TypedDict
 from rich.table import Table
 
 from artf_cli.bench import recv
+from artf_cli.bench.table import render
 from artf_cli.cluster import Answer, Cluster, leave_all, observed_paths
 from artf_cli.console import note, out
 from artf_cli.errors import ArtfError
@@ -92,7 +93,7 @@ def train(python: Path, protocol: str, steps: int = _STEPS) -> Run:
 
 def transfer(python: Path, protocols: Sequence[str] = PROTOCOLS) -> list[recv.Row]:
     """The ten-second comparison: 1, 16 and 64 MiB from server to worker over each protocol."""
-    return recv.run(python, protocols, _TRANSFER_SIZES, rounds=_TRANSFER_ROUNDS)
+    return recv.run(python, protocols, _TRANSFER_SIZES, rounds=_TRANSFER_ROUNDS, cold_rounds=0)
 
 
 def render_runs(runs: Sequence[Run]) -> None:
@@ -115,4 +116,4 @@ def render_runs(runs: Sequence[Run]) -> None:
 
 def render_transfer(rows: Sequence[recv.Row]) -> None:
     """Prints the transfer comparison as a table on standard output."""
-    recv.render(rows)
+    render(rows)

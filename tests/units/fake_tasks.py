@@ -63,7 +63,12 @@ class Fake(Task):
         return {"parameter_bytes": 1000}
     def do_initialise(self):
         assert self.index == 0
+    calls = 0
     def do_train(self, steps):
+        self.calls += 1
+        if self.index == 0 and "FAKE_LOG" in os.environ:
+            with open(os.environ["FAKE_LOG"], "a") as log:
+                log.write(f"{self.server.protocol} {steps}\\n")
         begin = time.monotonic()
         for step in range(steps):
             if os.environ.get("FAKE_TRAVELS", "1") == "1":
@@ -71,7 +76,8 @@ class Fake(Task):
             self.emit("progress", step=step + 1, loss=1.0 / (step + 1))
         if self.index == 1 and "FAKE_DEATH" in os.environ:
             raise OSError("the network fell over")
-        return {"begin": begin, "end": begin + steps / 100}
+        repeated = str(self.calls) in os.environ.get("FAKE_REPEATED", "").split(",")
+        return {"begin": begin, "end": begin + steps / 100, "repeated": int(repeated)}
     def do_evaluate(self):
         return {"accuracy": float(os.environ.get("FAKE_ACCURACY", "0.98"))}
 
@@ -94,11 +100,25 @@ class Fake(Task):
         self.log("check", case)
     def do_warm(self, case):
         pass
+    def do_report(self):
+        answer = super().do_report()
+        answer["warm_free_bytes"] = int(os.environ.get("FAKE_WARM", "0"))
+        if self.bursts >= int(os.environ.get("FAKE_LOST", "99")):
+            answer["fabrics"], answer["connections"] = {}, []
+        return answer
 
+    bursts = 0
     def do_burst(self, case, least, most, seconds):
+        self.bursts += 1
         self.log("burst", case)
+        for _ in range(3):
+            self.server.pull(self.sizes[case])
         factor = 4 if self.server.protocol == "grpc" else 1
-        return {"samples_us": [factor * self.sizes[case] * k for k in (1, 2, 9)]}
+        return {"samples_us": [factor * (self.sizes[case] or 5) * k for k in (1, 2, 9)]}
+    def do_cold(self, case):
+        self.log("cold", case)
+        self.server.pull(self.sizes[case])
+        return {"samples_us": [100 * self.sizes[case]]}
 
 Fake().serve_commands()
 """

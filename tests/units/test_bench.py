@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fake_tasks import make_runtime
 
 from artf_cli import cluster
-from artf_cli.bench import recv
-from artf_cli.bench.recv import Size, Spent, parse_size, rows_of
+from artf_cli.bench import recv, table
+from artf_cli.bench.recv import Row, Samples, rows_of
+from artf_cli.bench.sizes import EMPTY, Size, apart, parse_size
 from artf_cli.console import out
 from artf_cli.errors import ArtfError
 
 HERE = Path(sys.executable)
-KEYS = {
-    *("bench", "protocol", "bytes", "tensors", "fabric"),
-    *("median_us", "samples_us", "ratio", "cpu_s_per_gb"),
-}
 
 
 @pytest.fixture
@@ -26,11 +24,17 @@ def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("ARTF_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("FAKE_LOG", str(tmp_path / "log"))
     monkeypatch.setattr(cluster, "_RUNTIME", make_runtime(tmp_path / "runtime"))
+    monkeypatch.setattr(recv, "_PAUSE_S", 0.0)
     return tmp_path / "log"
 
 
+def measure(*protocols: str, sizes: tuple[str, ...] = ("8",), **more: Any) -> list[Row]:
+    settings: dict[str, Any] = {"rounds": 1, "cold_rounds": 0, "progress": False, **more}
+    return recv.run(HERE, protocols, sizes, **settings)
+
+
 def test_protocols_take_turns_and_rows_have_the_contracts_fields(log: Path) -> None:
-    rows = recv.run(HERE, ["grpc", "grpc+x"], ["4", "2x1KiB"], rounds=3, progress=False)
+    rows = measure("grpc", "grpc+x", sizes=("4", "2x1KiB"), rounds=3)
     done = [line.split() for line in log.read_text().splitlines()]
     both, turned = ["grpc", "grpc+x"], ["grpc+x", "grpc"]
     expected = [
@@ -41,44 +45,121 @@ def test_protocols_take_turns_and_rows_have_the_contracts_fields(log: Path) -> N
     ]
     expected += [["check", size, protocol] for size in ("4", "2048") for protocol in both]
     assert done == expected
-    assert all(set(row) == KEYS for row in rows)
-    assert rows[0].pop("cpu_s_per_gb") >= 0  # type: ignore[misc]
-    assert rows[0] == {
+    assert all(set(row) == set(Row.__annotations__) for row in rows)
+    spent, per_gb = rows[0]["cpu_us_per_step"], rows[0]["cpu_s_per_gb"]
+    # Three bursts of three steps, and the CPU clock has no ticks.
+    assert spent is not None
+    assert per_gb == pytest.approx(spent / 4 * 1e3, rel=0.1)
+    assert {**rows[0], "cpu_us_per_step": 0, "cpu_s_per_gb": 0} == {
         "bench": "recv",
         "protocol": "grpc",
+        "wheel": "built",
+        "api": "session",
+        "metric": "step",
         "bytes": 4,
         "tensors": 1,
         "fabric": "tcp",
         "median_us": 32.0,
         "samples_us": [32.0, 32.0, 32.0],
         "ratio": 1.0,
+        "ratio_interval": None,
+        "against": None,
+        "against_interval": None,
+        "cpu_us_per_step": 0,
+        "cpu_s_per_gb": 0,
     }
     assert (rows[3]["protocol"], rows[3]["bytes"], rows[3]["tensors"]) == ("grpc+x", 1024, 2)
     assert rows[3]["ratio"] == 4.0
 
 
+def test_an_empty_step_moves_nothing(log: Path) -> None:
+    (row,) = measure("grpc", sizes=("empty",))
+    assert (row["bytes"], row["tensors"], row["median_us"]) == (0, 0, 40.0)
+    assert row["cpu_us_per_step"] is not None
+    assert row["cpu_s_per_gb"] is None
+
+
+def test_cold_steps_come_after_a_pause_small_before_large(log: Path) -> None:
+    rows = measure("grpc", "grpc+x", sizes=("1000", "4", "900"), cold_rounds=2)
+    done = [line.split() for line in log.read_text().splitlines() if line.startswith("cold")]
+    # 1000 is no sixteen times 900: it takes a pause of its own.
+    first = [["cold", size, name] for size in ("4", "900", "1000") for name in ("grpc", "grpc+x")]
+    second = [["cold", size, name] for size in ("4", "900", "1000") for name in ("grpc+x", "grpc")]
+    assert done == first + second
+    assert [row["metric"] for row in rows] == ["step"] * 6 + ["cold"] * 6
+    cold = rows[6]
+    assert (cold["bytes"], cold["samples_us"], cold["ratio"]) == (1000, [100000.0] * 2, 1.0)
+    assert cold["cpu_us_per_step"] is None
+
+
+def test_memory_that_stays_warm_is_an_error(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_WARM", "4096")
+    monkeypatch.setattr(recv, "_MOST_PAUSE_S", 0.0)
+    with pytest.raises(ArtfError, match="grpc keeps 4096 free bytes after 0 idle seconds"):
+        measure("grpc", cold_rounds=1)
+
+
+def test_a_round_whose_bytes_take_another_path_is_an_error(
+    log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_LOST", "2")
+    said = "8 B over grpc took the path unknown in round 2, tcp before"
+    with pytest.raises(ArtfError, match=said):
+        measure("grpc", rounds=3)
+    assert log.read_text().splitlines() == ["burst 8 grpc"] * 2
+
+
 def test_the_untouched_wheel_takes_part_when_its_python_is_given(log: Path) -> None:
-    rows = recv.run(HERE, ["grpc"], ["8"], rounds=1, progress=False, baseline_python=HERE)
-    assert [row["protocol"] for row in rows] == ["grpc", "grpc@upstream"]
+    rows = measure("grpc", wheels={"upstream": HERE})
+    assert [(row["protocol"], row["wheel"]) for row in rows] == [
+        ("grpc", "built"),
+        ("grpc@upstream", "upstream"),
+    ]
     # It speaks plain grpc to its own server.
     assert {line.split()[2] for line in log.read_text().splitlines()} == {"grpc"}
 
 
+def test_an_older_wheel_runs_every_protocol(log: Path) -> None:
+    rows = measure("grpc", "grpc+x", rounds=6, wheels={"against": HERE})
+    assert [(row["protocol"], row["wheel"], row["against"]) for row in rows] == [
+        ("grpc", "built", 1.0),
+        ("grpc+x", "built", 1.0),
+        ("grpc@against", "against", None),
+        ("grpc+x@against", "against", None),
+    ]
+    assert rows[1]["against_interval"] == [1.0, 1.0]
+    # One stock for all: that of the wheel in question.
+    assert [row["ratio"] for row in rows] == [1.0, 4.0, 1.0, 4.0]
+    with out.capture() as capture:
+        table.render(rows)
+    assert "against the" in capture.get()
+
+
+def test_variants_are_told_to_their_processes(log: Path) -> None:
+    rows = measure("grpc", "grpc+ar/tcp")
+    assert [row["protocol"] for row in rows] == ["grpc", "grpc+ar/tcp"]
+    assert {line.split()[2] for line in log.read_text().splitlines()} == {"grpc", "grpc+ar"}
+
+
 def test_without_stock_grpc_there_is_no_ratio(log: Path) -> None:
-    (row,) = recv.run(HERE, ["grpc+x"], ["8"], rounds=1, progress=False)
+    (row,) = measure("grpc+x")
     assert row["ratio"] is None
-    recv.render([row])
+    table.render([row])
 
 
-def test_the_ratio_is_of_medians() -> None:
+def test_the_ratio_is_of_medians_and_pairs_give_its_interval() -> None:
     size = Size(4)
-    samples = {("grpc", size): [10.0, 100.0, 20.0], ("x", size): [5.0, 4.0, 90.0]}
-    spent = {("grpc", size): Spent(0.5, 10**9), ("x", size): Spent(0.5, 4 * 10**9)}
-    rows = rows_of(samples, {("grpc", size): "tcp", ("x", size): "shm"}, spent)
-    assert [row["cpu_s_per_gb"] for row in rows] == [0.5, 0.125]
+    stock = Samples("tcp", [10.0, 100.0, 20.0], cpu_s=0.5, steps=10**6)
+    other = Samples("shm", [5.0, 4.0, 90.0], cpu_s=2.0, steps=10**6)
+    rows = rows_of({("grpc", size): stock, ("x", size): other})
+    assert [row["cpu_us_per_step"] for row in rows] == [0.5, 2.0]
+    assert [row["cpu_s_per_gb"] for row in rows] == [125.0, 500.0]
     assert [row["median_us"] for row in rows] == [20.0, 5.0]
     assert [row["ratio"] for row in rows] == [1.0, 4.0]
+    assert rows[1]["ratio_interval"] is None
     assert rows[1]["samples_us"] == [5.0, 4.0, 90.0]
+    stock.steps_us, other.steps_us = [10.0, 20.0] * 3, [5.0, 5.0] * 3
+    assert rows_of({("grpc", size): stock, ("x", size): other})[1]["ratio_interval"] == [2.0, 4.0]
 
 
 @pytest.mark.parametrize(
@@ -91,6 +172,7 @@ def test_the_ratio_is_of_medians() -> None:
         ("256MiB", Size(256 << 20)),
         ("3GiB", Size(3 << 30)),
         ("32x64KiB", Size(65536, 32)),
+        (" Empty", EMPTY),
     ],
 )
 def test_sizes(text: str, size: Size) -> None:
@@ -111,7 +193,8 @@ def test_the_number_of_tensors_is_the_default_of_sizes_without_one() -> None:
 
 
 def test_sizes_are_shown_as_they_are_given() -> None:
-    assert [str(Size(*s)) for s in ((4,), (1000,), (65536, 32), (1 << 30,))] == [
+    assert [str(Size(*s)) for s in ((0, 0), (4,), (1000,), (65536, 32), (1 << 30,))] == [
+        "empty",
         "4 B",
         "1000 B",
         "32x64 KiB",
@@ -119,22 +202,31 @@ def test_sizes_are_shown_as_they_are_given() -> None:
     ]
 
 
+def test_sizes_of_a_pause_lie_apart() -> None:
+    groups = apart(parse_size(text) for text in recv.DEFAULT_SIZES)
+    assert [[str(size) for size in group] for group in groups] == [
+        ["empty", "4 B", "1 KiB", "64 KiB", "1 MiB", "16 MiB", "256 MiB"],
+        ["32x64 KiB", "64 MiB"],
+    ]
+
+
 def test_arguments_that_cannot_work_are_refused(log: Path) -> None:
     with pytest.raises(ArtfError, match="grpc@upstream has no wheel"):
-        recv.run(HERE, ["grpc@upstream"], ["4"])
+        measure("grpc@upstream")
     with pytest.raises(ArtfError, match="nothing to measure"):
-        recv.run(HERE, ["grpc"], [])
+        measure("grpc", sizes=())
     with pytest.raises(ArtfError, match="MiB of memory"):
-        recv.run(HERE, ["grpc"], ["9999x1024GiB"])
+        measure("grpc", sizes=("9999x1024GiB",))
 
 
 def test_render_shows_sizes_paths_and_ratios() -> None:
     size = Size(16 << 20)
-    spent = {("grpc", size): Spent(1.25, 10**9), ("grpc+ar", size): Spent(0.2, 10**9)}
-    samples = {("grpc", size): [9700.0, 9700.0], ("grpc+ar", size): [1000.0, 940.0]}
-    rows = rows_of(samples, {("grpc", size): "tcp", ("grpc+ar", size): "shm"}, spent)
+    stock = Samples("tcp", [9700.0] * 6, [12000.0], cpu_s=0.02, steps=1)
+    ours = Samples("shm", [1000.0, 940.0] * 3, [4000.0], cpu_s=0.0034, steps=2)
     with out.capture() as capture:
-        recv.render(rows)
+        table.render(rows_of({("grpc", size): stock, ("grpc+ar", size): ours}))
     text = capture.get()
-    for word in ("16 MiB", "grpc+ar", "shm", "9.7 ms", "970 µs", "10.00x", "-3% … +3%", "1.25"):
+    for word in ("16 MiB", "grpc+ar", "shm", "9.7 ms", "970 µs", "10.00x", "(9.70-10.32)"):
+        assert word in text
+    for word in ("-3% +3%", "20.0 ms", "1.7 ms", "cold", "3.00x", "95% interval"):
         assert word in text

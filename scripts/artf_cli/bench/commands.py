@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
-from artf_cli import build, fetch, pins, venv
-from artf_cli.bench import recv
-from artf_cli.console import emit_json
+from artf_cli import build, fetch, pins, variants, venv
+from artf_cli.bench import record, recv, table
+from artf_cli.bench.sizes import parse_size
+from artf_cli.console import emit_json, note
 from artf_cli.options import base_option, json_option, python_option
+from artf_cli.variants import AGAINST_WHEEL, UPSTREAM_WHEEL
 
 
 @click.group(name="bench")
@@ -21,12 +25,53 @@ def _split(context: click.Context, option: click.Parameter, value: str) -> list[
     return [part.strip() for part in value.split(",") if part.strip()]
 
 
+output_option = click.option(
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write the rows there as JSON, with a record of the machine and the run.",
+)
+
+
+def command_line() -> list[str]:
+    """The command that runs now, as a record has it."""
+    return ["scripts/artf", *sys.argv[1:]]
+
+
+def upstream_wheel(base: str, ours: Path) -> Path:
+    """Upstream's untouched wheel for the same Python as `ours`, fetched if need be."""
+    manifest = pins.load()
+    pin = manifest.wheel(base, ours.name.split("-")[2])
+    return fetch.wheel(pin, manifest.sources["tensorflow"].version)
+
+
 @bench_group.command(name="recv")
-@click.option("--protocols", default="grpc,grpc+ar", show_default=True, callback=_split)
+@click.option(
+    "--protocols",
+    default="grpc,grpc+ar",
+    show_default=True,
+    callback=_split,
+    help="Also grpc+ar/tcp, grpc/4channels, grpc/threads, grpc@upstream.",
+)
 @click.option("--sizes", default=",".join(recv.DEFAULT_SIZES), show_default=True, callback=_split)
 @click.option("--tensors", type=click.IntRange(1, 4096), default=1, show_default=True)
-@click.option("--rounds", type=click.IntRange(1, 1000), default=recv.DEFAULT_ROUNDS)
+@click.option(
+    "--rounds", type=click.IntRange(1, 1000), default=recv.DEFAULT_ROUNDS, show_default=True
+)
+@click.option(
+    "--cold-rounds",
+    type=click.IntRange(0, 1000),
+    default=recv.DEFAULT_COLD_ROUNDS,
+    show_default=True,
+    help="First steps after idle pauses of some 20 seconds each; 0 leaves them out.",
+)
 @click.option("--upstream", is_flag=True, help="Add stock grpc of upstream's untouched wheel.")
+@click.option(
+    "--against",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    metavar="WHEEL",
+    help="Run every protocol of this older wheel, too, taking turns.",
+)
+@output_option
 @base_option
 @python_option
 @json_option
@@ -35,25 +80,41 @@ def bench_recv(
     sizes: list[str],
     tensors: int,
     rounds: int,
+    cold_rounds: int,
     upstream: bool,
+    against: Path | None,
+    output: Path | None,
     base: str,
     python: str | None,
     as_json: bool,
 ) -> None:
     """One transfer a step, parameter server to worker, protocols taking turns."""
     for size in sizes:
-        recv.parse_size(size)
-    built = build.build(base, python)
-    installed = venv.make(built.wheel)
-    baseline = venv.make(_upstream_wheel(base, built.wheel)) if upstream else None
-    rows = recv.run(installed, protocols, sizes, tensors, rounds=rounds, baseline_python=baseline)
+        parse_size(size)
+    built = build.build(base, python).wheel
+    wheels: dict[str, Path] = {}
+    if upstream or any(variants.parse(one).wheel == UPSTREAM_WHEEL for one in protocols):
+        wheels[UPSTREAM_WHEEL] = upstream_wheel(base, built)
+    if against:
+        wheels[AGAINST_WHEEL] = against
+    recv.labels(protocols, wheels)
+    pythons = {word: venv.make(wheel) for word, wheel in wheels.items()}
+    installed = venv.make(built)
+    made = record.record(built, command_line(), wheels)
+    rows = recv.run(
+        installed, protocols, sizes, tensors, rounds=rounds, cold_rounds=cold_rounds, wheels=pythons
+    )
+    deliver(rows, made, output, as_json)
+    if not as_json:
+        table.render(rows)
+
+
+def deliver(
+    rows: Sequence[recv.Row], made: record.Record, output: Path | None, as_json: bool
+) -> None:
+    """Writes the rows with their record to `output`, and as the result object."""
+    if output:
+        record.write(output, rows, made)
+        note(f"raw rows: {output}")
     if as_json:
-        emit_json({"rows": rows})
-    else:
-        recv.render(rows)
-
-
-def _upstream_wheel(base: str, ours: Path) -> Path:
-    manifest = pins.load()
-    pin = manifest.wheel(base, ours.name.split("-")[2])
-    return fetch.wheel(pin, manifest.sources["tensorflow"].version)
+        emit_json({"rows": rows, "record": made})

@@ -6,106 +6,152 @@ each of them alike.
 
 from __future__ import annotations
 
-import re
 import statistics
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypedDict
 
 import psutil
-from rich.table import Table
 
+from artf_cli import variants
+from artf_cli.bench.intervals import compare
+from artf_cli.bench.sizes import Size, apart, parse_size
 from artf_cli.cluster import Cluster, leave_all, observed_paths
-from artf_cli.console import out
 from artf_cli.errors import ArtfError
 from artf_cli.progress import Meter
 from artf_cli.supervise import Group, log_folder
+from artf_cli.variants import AGAINST_WHEEL, STOCK, UPSTREAM_WHEEL
 
-STOCK = "grpc"
-UPSTREAM = "grpc@upstream"
-DEFAULT_SIZES = ("4", "1KiB", "64KiB", "1MiB", "16MiB", "64MiB", "256MiB", "32x64KiB")
-DEFAULT_ROUNDS = 5
+UPSTREAM = f"{STOCK}@{UPSTREAM_WHEEL}"
+DEFAULT_SIZES = ("empty", "4", "1KiB", "64KiB", "1MiB", "16MiB", "64MiB", "256MiB", "32x64KiB")
+DEFAULT_ROUNDS = 7
+DEFAULT_COLD_ROUNDS = 3
+#: Metrics: a step among others, and the first one after the pause that makes memory cold.
+STEP = "step"
+COLD = "cold"
 _LEAST_STEPS = 3
 _MOST_STEPS = 100
 _BURST_S = 0.25
-_UNITS = {"": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
-_SIZE = re.compile(r"(?:(\d{1,4})x)?(\d{1,15})(b|[kmg]ib)?", re.IGNORECASE)
 _WORKER = "worker:0"
+# The arena gives back what lay unused for ten seconds, and looks every ten.
+_PAUSE_S = 10.0
+_MOST_PAUSE_S = 40.0
 
-
-@dataclass(frozen=True)
-class Size:
-    """`tensors` tensors of `bytes` bytes each, in every step."""
-
-    bytes: int
-    tensors: int = 1
-
-    @property
-    def total(self) -> int:
-        """Bytes that travel in a step."""
-        return self.bytes * self.tensors
-
-    def __str__(self) -> str:
-        value, unit = self.bytes, "B"
-        for larger in ("KiB", "MiB", "GiB"):
-            if value % 1024:
-                break
-            value, unit = value // 1024, larger
-        return f"{f'{self.tensors}x' if self.tensors > 1 else ''}{value} {unit}"
-
-
-#: A protocol and what it moves in each step.
+#: A protocol, as `variants.parse` takes it, and what it moves in each step.
 Case = tuple[str, Size]
 
 
 @dataclass
-class Spent:
-    """What all bursts of a case took of the CPUs, and what they moved."""
+class Samples:
+    """What a case gave: µs of steps (a round's median each), µs of cold ones, and what the steps
+    took of the CPUs."""
 
+    fabric: str
+    steps_us: list[float] = field(default_factory=list)
+    cold_us: list[float] = field(default_factory=list)
     cpu_s: float = 0.0
-    bytes: int = 0
+    steps: int = 0
 
-    @property
-    def cpu_s_per_gb(self) -> float:
-        """CPU seconds for each 10^9 bytes."""
-        return self.cpu_s / self.bytes * 1e9
+    def of(self, metric: str) -> list[float]:
+        """The samples of STEP or COLD."""
+        return self.steps_us if metric == STEP else self.cold_us
 
 
 class Row(TypedDict):
-    """The result of one case of one protocol.
+    """The result of one metric of one case.
 
-    `ratio` is stock grpc's median over this one's; `cpu_s_per_gb` the CPU seconds that both
-    processes spent, over the gigabytes (10^9 bytes) that they moved.
+    `ratio` is stock grpc's median over this one's, `against` the same protocol's of the wheel of
+    `--against` over this one's; an interval holds the true one with 95% (None of fewer than six
+    rounds). `cpu_us_per_step` is what both processes spent together, `cpu_s_per_gb` the same over
+    the gigabytes (10^9 bytes) that they moved.
     """
 
     bench: str
     protocol: str
+    wheel: str
+    api: str
+    metric: str
     bytes: int
     tensors: int
     fabric: str
     median_us: float
     samples_us: list[float]
     ratio: float | None
-    cpu_s_per_gb: float
+    ratio_interval: list[float] | None
+    against: float | None
+    against_interval: list[float] | None
+    cpu_us_per_step: float | None
+    cpu_s_per_gb: float | None
 
 
-def parse_size(text: str, tensors: int = 1) -> Size:
-    """A size such as `4`, `64KiB`, `256MiB` or `32x64KiB`; `tensors` is the count without an `x`.
+def rows_of(samples: Mapping[Case, Samples]) -> list[Row]:
+    """The rows by metric, then by size and in the protocols' order."""
+    return [
+        _row(samples, case, metric)
+        for metric in (STEP, COLD)
+        for case in samples
+        if samples[case].of(metric)
+    ]
 
-    Raises ArtfError, which says what is accepted.
+
+def _row(samples: Mapping[Case, Samples], case: Case, metric: str) -> Row:
+    label, size = case
+    variant = variants.parse(label)
+    own = samples[case]
+    ratio, interval = _against(samples, (STOCK, size), case, metric)
+    old = (variant.on(AGAINST_WHEEL).label, size)
+    against, against_interval = (
+        _against(samples, old, case, metric) if not variant.wheel else (None, None)
+    )
+    cpu_us = own.cpu_s / own.steps * 1e6 if metric == STEP else None
+    return Row(
+        bench="recv",
+        protocol=label,
+        wheel=variant.wheel or "built",
+        api="session",
+        metric=metric,
+        bytes=size.bytes,
+        tensors=size.tensors,
+        fabric=own.fabric,
+        median_us=round(statistics.median(own.of(metric)), 1),
+        samples_us=[round(value, 1) for value in own.of(metric)],
+        ratio=ratio,
+        ratio_interval=interval,
+        against=against,
+        against_interval=against_interval,
+        cpu_us_per_step=round(cpu_us, 1) if cpu_us is not None else None,
+        cpu_s_per_gb=round(cpu_us / size.total * 1e3, 4) if cpu_us and size.total else None,
+    )
+
+
+def _against(
+    samples: Mapping[Case, Samples], baseline: Case, case: Case, metric: str
+) -> tuple[float | None, list[float] | None]:
+    if baseline not in samples:
+        return None, None
+    ratio, interval = compare(samples[baseline].of(metric), samples[case].of(metric))
+    return round(ratio, 3), [round(end, 3) for end in interval] if interval else None
+
+
+def labels(protocols: Sequence[str], wheels: Mapping[str, Path]) -> list[str]:
+    """The variants to run: `protocols` in order, with those that each of `wheels` adds.
+
+    `wheels` has the Python of each wheel beside the built one by its word, `upstream` or
+    `against`. Raises ArtfError when a protocol names a wheel that is not there.
     """
-    found = _SIZE.fullmatch(text.strip())
-    size = None
-    if found:
-        count = int(found.group(1)) if found.group(1) else tensors
-        size = Size(int(found.group(2)) * _UNITS[(found.group(3) or "").lower()], count)
-    if size is None or size.bytes < 1 or size.tensors < 1:
-        raise ArtfError(
-            f"{text!r} is not a size",
-            "give bytes (4), KiB, MiB or GiB (64KiB), or tensors x size (32x64KiB)",
-        )
-    return size
+    names = list(dict.fromkeys(protocols))
+    if UPSTREAM_WHEEL in wheels and UPSTREAM not in names:
+        names.append(UPSTREAM)
+    if AGAINST_WHEEL in wheels:
+        own = [variants.parse(name) for name in names]
+        names += [one.on(AGAINST_WHEEL).label for one in own if not one.wheel]
+    for name in names:
+        word = variants.parse(name).wheel
+        if word and word not in wheels:
+            raise ArtfError(f"{name} has no wheel to run", f"give --{word}")
+    return list(dict.fromkeys(names))
 
 
 def _check_memory(sizes: Sequence[Size], protocols: int) -> None:
@@ -120,53 +166,27 @@ def _check_memory(sizes: Sequence[Size], protocols: int) -> None:
         )
 
 
-def rows_of(
-    samples: Mapping[Case, list[float]],
-    fabrics: Mapping[Case, str],
-    spent: Mapping[Case, Spent],
-) -> list[Row]:
-    """The rows of per-round medians in µs, by size and then in the protocols' order."""
-    rows: list[Row] = []
-    for (protocol, size), values in samples.items():
-        median = statistics.median(values)
-        stock = samples.get((STOCK, size))
-        rows.append(
-            Row(
-                bench="recv",
-                protocol=protocol,
-                bytes=size.bytes,
-                tensors=size.tensors,
-                fabric=fabrics[protocol, size],
-                median_us=round(median, 1),
-                samples_us=[round(value, 1) for value in values],
-                ratio=round(statistics.median(stock) / median, 3) if stock else None,
-                cpu_s_per_gb=round(spent[protocol, size].cpu_s_per_gb, 4),
-            )
-        )
-    return rows
-
-
 def run(
     python: Path,
     protocols: Sequence[str] = (STOCK, "grpc+ar"),
     sizes: Sequence[str] = DEFAULT_SIZES,
     tensors: int = 1,
     rounds: int = DEFAULT_ROUNDS,
+    cold_rounds: int = DEFAULT_COLD_ROUNDS,
     progress: bool = True,
-    baseline_python: Path | None = None,
+    wheels: Mapping[str, Path] | None = None,
 ) -> list[Row]:
     """Measures every size over every protocol of the wheel in `python`'s environment.
 
-    Each of `rounds` rounds gives one sample of a case: the median time of its steps, in µs. With
-    `baseline_python`, whose environment has the untouched upstream wheel, that wheel's grpc takes
-    part as `grpc@upstream`. Raises ArtfError on a bad argument, and when a process fails.
+    Each of `rounds` rounds gives one sample of a case: the median time of its steps, in µs; each of
+    `cold_rounds` one of its first step after an idle pause. `wheels` is as `labels` takes it: the
+    untouched wheel's grpc takes part as `grpc@upstream`, and each protocol of the other one as
+    `…@against`. Raises ArtfError on a bad argument, when a process fails, and when the bytes of a
+    round take another path than the first ones did.
     """
-    names = list(dict.fromkeys(protocols))
-    if baseline_python is not None and UPSTREAM not in names:
-        names.append(UPSTREAM)
-    if UPSTREAM in names and baseline_python is None:
-        raise ArtfError(f"{UPSTREAM} has no wheel to run", "name the baseline's Python")
-    if not names or not sizes or rounds < 1:
+    wheels = wheels or {}
+    names = labels(protocols, wheels)
+    if not names or not sizes or rounds < 1 or cold_rounds < 0:
         raise ArtfError("nothing to measure", "give at least one protocol, one size and one round")
     cases = list(dict.fromkeys(parse_size(text, tensors) for text in sizes))
     _check_memory(cases, len(names))
@@ -174,92 +194,132 @@ def run(
         clusters = {
             name: Cluster(
                 group,
-                baseline_python if name == UPSTREAM and baseline_python is not None else python,
+                wheels.get(variants.parse(name).wheel, python),
                 "recv_worker.py",
                 name,
                 workers=1,
             )
             for name in names
         }
-        steps = (rounds + 2) * len(cases) * len(names)
-        with Meter("recv", steps, progress) as meter:
-            for cluster in clusters.values():
-                cluster.serve()
-            fabrics: dict[Case, str] = {}
-            for number, size in enumerate(cases):
-                for name, cluster in clusters.items():
-                    meter.show(len(fabrics), f"checking {size} over {name}")
-                    fabrics[name, size] = _prepare(cluster, size, number)
-            samples: dict[Case, list[float]] = {
-                (name, size): [] for size in cases for name in names
-            }
-            spent = {case: Spent() for case in samples}
-            done = len(fabrics)
+        total = (rounds + cold_rounds + 2) * len(cases) * len(names)
+        with Meter("recv", total, progress) as meter:
+            measured = _Run(clusters, cases, meter, logs)
+            measured.prepare()
             for turn in range(rounds):
-                for number, size in enumerate(cases):
-                    for name in names if turn % 2 == 0 else reversed(names):
-                        meter.show(done, f"round {turn + 1}: {size} over {name}")
-                        case = name, size
-                        samples[case].append(_burst(clusters[name], number, size, spent[case]))
-                        done += 1
-            # The cases shared a server all the while: none may have got another's values.
-            for number, size in enumerate(cases):
-                for name, cluster in clusters.items():
-                    meter.show(done, f"checking {size} over {name} again")
-                    cluster.ask([_WORKER], "check", case=number)
-                    done += 1
+                measured.round(turn)
+            for turn in range(cold_rounds):
+                measured.cold_round(turn)
+            measured.check()
         leave_all(group, list(clusters.values()))
-    return rows_of(samples, fabrics, spent)
+    return rows_of(measured.samples)
 
 
-def _prepare(cluster: Cluster, size: Size, number: int) -> str:
-    """Makes the case in the worker, which checks what arrives; returns the path it took."""
-    before = cluster.report()
-    made = cluster.ask([_WORKER], "case", size=size.bytes, tensors=size.tensors, seed=number)
-    assert made[_WORKER]["case"] == number
-    return observed_paths(before, cluster.report(), {_WORKER: size.total})[_WORKER]
+class _Run:
+    """The clusters of a run, and what they gave so far."""
 
+    def __init__(
+        self, clusters: Mapping[str, Cluster], cases: Sequence[Size], meter: Meter, logs: Path
+    ) -> None:
+        self._clusters = clusters
+        self._cases = cases
+        self._meter = meter
+        self._logs = logs
+        self._done = 0
+        self.samples: dict[Case, Samples] = {}
 
-def _burst(cluster: Cluster, number: int, size: Size, spent: Spent) -> float:
-    """The median time of a burst's steps in µs; adds what they took to `spent`."""
-    cluster.ask([_WORKER], "warm", case=number)
-    before = cluster.cpu_seconds()
-    answer = cluster.ask(
-        [_WORKER], "burst", case=number, least=_LEAST_STEPS, most=_MOST_STEPS, seconds=_BURST_S
-    )
-    samples = answer[_WORKER]["samples_us"]
-    spent.cpu_s += cluster.cpu_seconds() - before
-    spent.bytes += len(samples) * size.total
-    return float(statistics.median(samples))
+    def _show(self, text: str) -> None:
+        self._meter.show(self._done, text)
+        self._done += 1
 
+    def _names(self, turn: int) -> list[str]:
+        """The protocols in the order of a round: every other one begins with the last."""
+        return list(self._clusters) if turn % 2 == 0 else list(reversed(self._clusters))
 
-def duration(us: float) -> str:
-    """A time in µs as people read it: `640 µs`, `9.7 ms`, `1.2 s`."""
-    if us < 1000:
-        return f"{us:.0f} µs"
-    return f"{us / 1000:.1f} ms" if us < 1e6 else f"{us / 1e6:.2f} s"
+    def prepare(self) -> None:
+        """Starts the servers and makes every case in the workers, which check what arrives."""
+        for cluster in self._clusters.values():
+            cluster.serve()
+        for number, size in enumerate(self._cases):
+            for name, cluster in self._clusters.items():
+                self._show(f"checking {size} over {name}")
+                before = cluster.report()
+                made = cluster.ask(
+                    [_WORKER], "case", size=size.bytes, tensors=size.tensors, seed=number
+                )
+                assert made[_WORKER]["case"] == number
+                path = observed_paths(before, cluster.report(), {_WORKER: size.total})[_WORKER]
+                self.samples[name, size] = Samples(path)
 
+    def check(self) -> None:
+        """The cases shared a server all the while: none may have got another's values."""
+        for number, size in enumerate(self._cases):
+            for name, cluster in self._clusters.items():
+                self._show(f"checking {size} over {name} again")
+                cluster.ask([_WORKER], "check", case=number)
 
-def render(rows: Sequence[Row], title: str = "") -> None:
-    """Prints the rows as a table on standard output."""
-    table = Table(title=title or "One transfer a step, parameter server to worker")
-    table.add_column("size")
-    table.add_column("protocol")
-    table.add_column("path")
-    for column in ("median", "rounds", "against grpc", "CPU s/GB"):
-        table.add_column(column, justify="right")
-    last = ""
-    for row in rows:
-        size = str(Size(row["bytes"], row["tensors"]))
-        low, high = (f(row["samples_us"]) / row["median_us"] - 1 for f in (min, max))
-        table.add_row(
-            size if size != last else "",
-            row["protocol"],
-            row["fabric"],
-            duration(row["median_us"]),
-            f"{low:+.0%} … {high:+.0%}",
-            f"{row['ratio']:.2f}x" if row["ratio"] is not None else "-",
-            f"{row['cpu_s_per_gb']:.3g}",
-        )
-        last = size
-    out.print(table)
+    def round(self, turn: int) -> None:
+        """Adds a sample to every case: the median of a burst of steps."""
+        for number, size in enumerate(self._cases):
+            for name in self._names(turn):
+                self._show(f"round {turn + 1}: {size} over {name}")
+                self._clusters[name].ask([_WORKER], "warm", case=number)
+                taken, cpu_s = self._watch(
+                    f"round {turn + 1}",
+                    (name, size),
+                    "burst",
+                    least=_LEAST_STEPS,
+                    most=_MOST_STEPS,
+                    seconds=_BURST_S,
+                )
+                own = self.samples[name, size]
+                own.cpu_s += cpu_s
+                own.steps += len(taken)
+                own.steps_us.append(float(statistics.median(taken)))
+
+    def cold_round(self, turn: int) -> None:
+        """Adds a sample to every case: its first step after an idle pause."""
+        for group in apart(self._cases):
+            self._pause()
+            for size in group:
+                for name in self._names(turn):
+                    self._show(f"cold round {turn + 1}: {size} over {name}")
+                    taken, _ = self._watch(f"cold round {turn + 1}", (name, size), "cold")
+                    self.samples[name, size].cold_us += taken
+
+    def _pause(self) -> None:
+        """Waits until no worker's arena holds free memory that is warm."""
+        self._meter.show(self._done, "an idle pause")
+        begin = time.monotonic()
+        time.sleep(_PAUSE_S)
+        for name, cluster in self._clusters.items():
+            while warm := cluster.report()[_WORKER]["warm_free_bytes"]:
+                if time.monotonic() - begin > _MOST_PAUSE_S:
+                    raise ArtfError(
+                        f"{name} keeps {warm} free bytes after {_MOST_PAUSE_S:.0f} idle seconds",
+                        "measure without cold steps: --cold-rounds 0",
+                    )
+                time.sleep(1)
+
+    def _watch(
+        self, when: str, case: Case, command: str, **fields: float
+    ) -> tuple[list[float], float]:
+        """Lets the worker run steps; returns µs of each, and CPU seconds of both tasks.
+
+        Raises ArtfError when their bytes did not take the case's path.
+        """
+        name, size = case
+        cluster = self._clusters[name]
+        before = cluster.report()
+        begin = cluster.cpu_seconds()
+        answer = cluster.ask([_WORKER], command, case=self._cases.index(size), **fields)
+        cpu_s = cluster.cpu_seconds() - begin
+        taken: list[float] = answer[_WORKER]["samples_us"]
+        payload = {_WORKER: len(taken) * size.total}
+        path = observed_paths(before, cluster.report(), payload)[_WORKER]
+        expected = self.samples[case].fabric
+        if path != expected:
+            raise ArtfError(
+                f"{size} over {name} took the path {path} in {when}, {expected} before",
+                f"see why in the tasks' logs, {self._logs}",
+            )
+        return taken, cpu_s

@@ -1,7 +1,7 @@
 """Measures one transfer a step from the parameter server's memory to a worker.
 
 Both tasks run this script; the parameter server only serves, the worker gets the commands
-`case` and `burst` of `artf_cli.bench.recv`.
+`case`, `warm`, `burst`, `cold` and `check` of `artf_cli.bench.recv`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ class RecvTask(Task):
     def do_case(self, size: int, tensors: int, seed: int) -> dict[str, Any]:
         """Makes a case of `tensors` tensors of `size` bytes and checks it; returns its number.
 
-        Raises ValueError when what arrives differs, RuntimeError when nothing would travel.
+        Without a tensor its step runs on both tasks and moves nothing. Raises ValueError when what
+        arrives differs, RuntimeError when other than that would travel.
         """
         number = len(self._steps)
         graph = tf.Graph()
@@ -60,10 +61,12 @@ class RecvTask(Task):
                     for i in range(tensors)
                 ]
                 values = [source.read_value() for source in sources]
+                served = tf.no_op()
             with tf.device(f"/job:worker/task:{self.index}/cpu:0"):
                 # Identity forwards the buffer: the step costs the transfer and nothing else.
                 arrived = [tf.identity(value) for value in values]
-                step = tf.group(*arrived)
+                # A group of operations on both tasks would send a control signal.
+                step = tf.group(*arrived) if arrived else [served, tf.no_op()]
                 checks = [
                     tf.stack([_fingerprint(tensor), _fingerprint(_pattern(size, (seed, i)))])
                     for i, tensor in enumerate(arrived)
@@ -104,7 +107,7 @@ class RecvTask(Task):
             if node.op in _RECV
             and "/job:worker" in node.device
             and b"/job:ps" in node.attr["send_device"].s
-            and node.attr["tensor_type"].type == tf.uint8.as_datatype_enum
+            and (not tensors or node.attr["tensor_type"].type == tf.uint8.as_datatype_enum)
         ]
         if len(received) != tensors:
             raise RuntimeError(
@@ -112,13 +115,13 @@ class RecvTask(Task):
             )
 
     def do_warm(self, case: int) -> None:
-        """What is not to be measured with a burst: a step that wakes threads and pages up again."""
+        """Wakes threads and pages before a burst: what that costs, cold steps show."""
         gc.collect()
         run_step(self._steps[case])
 
     def do_burst(self, case: int, least: int, most: int, seconds: float) -> dict[str, Any]:
         """Times `least` to `most` steps of a case, about `seconds` long; returns µs per step."""
-        step = self._steps[case]
+        step = partial(_timed_us, self._steps[case])
         samples: list[float] = []
         gc.disable()
         try:
@@ -126,12 +129,22 @@ class RecvTask(Task):
             while len(samples) < least or (
                 len(samples) < most and time.perf_counter() - begin < seconds
             ):
-                start = time.perf_counter_ns()
-                run_step(step)
-                samples.append((time.perf_counter_ns() - start) / 1000)
+                # A try that is run again takes its time with it.
+                samples.append(run_step(step))
         finally:
             gc.enable()
         return {"samples_us": samples}
+
+    def do_cold(self, case: int) -> dict[str, Any]:
+        """Times one step, the first of the case for a while; as `do_burst`."""
+        return self.do_burst(case, least=1, most=1, seconds=0)
+
+
+def _timed_us(step: Callable[[], Any]) -> float:
+    """The time of one try of a step, in µs."""
+    start = time.perf_counter_ns()
+    step()
+    return (time.perf_counter_ns() - start) / 1000
 
 
 if __name__ == "__main__":

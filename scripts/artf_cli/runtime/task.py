@@ -154,6 +154,8 @@ class Task:
                 name: paths[address] for address, name in names.items() if address in paths
             },
             "fabric_bytes_received": status.get("stream_bytes_received", 0) + read,
+            # Pages of the arena that the next step need not fault in.
+            "warm_free_bytes": status.get("arena", {}).get("warm_free", 0),
         }
 
     def serve_commands(self) -> None:

@@ -1,0 +1,84 @@
+"""Rows of figures as tables on standard output."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.table import Table
+
+from artf_cli.bench import recv
+from artf_cli.bench.intervals import LEAST_ROUNDS, spread
+from artf_cli.bench.sizes import Size
+from artf_cli.console import out
+
+_TITLES = {
+    recv.STEP: "One transfer a step, parameter server to worker",
+    recv.COLD: "The same, cold: the first step after an idle pause",
+}
+
+
+def duration(us: float) -> str:
+    """A time in µs as people read it: `640 µs`, `9.7 ms`, `1.2 s`."""
+    if us < 1000:
+        return f"{us:.0f} µs"
+    return f"{us / 1000:.1f} ms" if us < 1e6 else f"{us / 1e6:.2f} s"
+
+
+def spread_of(samples: Sequence[float]) -> str:
+    """How far the rounds lie apart: `-3% +5%`; `-` of a single one."""
+    low, high = spread(samples)
+    return f"{low:+.0%} {high:+.0%}" if len(samples) > 1 else "-"
+
+
+def times(ratio: float | None, interval: Sequence[float] | None) -> str:
+    """A ratio with its interval: `2.50x (2.31-2.64)`; `-` where there is none."""
+    if ratio is None:
+        return "-"
+    return f"{ratio:.2f}x" + (f" ({interval[0]:.2f}-{interval[1]:.2f})" if interval else "")
+
+
+def render(rows: Sequence[recv.Row]) -> None:
+    """Prints the rows of `recv` as one table for each metric, with a line that explains them."""
+    for metric, title in _TITLES.items():
+        chosen = [row for row in rows if row["metric"] == metric]
+        if chosen:
+            out.print(_table(chosen, title))
+    explained = (
+        "rounds: least and greatest against the median. against grpc: its median over this one's"
+        f" (95% interval, from {LEAST_ROUNDS} rounds on). CPU: of both processes."
+    )
+    out.print(explained, style="dim")
+
+
+def _table(rows: Sequence[recv.Row], title: str) -> Table:
+    old = any(row["against"] is not None for row in rows)
+    cpu = any(row["cpu_us_per_step"] is not None for row in rows)
+    table = Table(title=title)
+    for column in ("size", "protocol", "path"):
+        table.add_column(column, no_wrap=True)
+    for column in ("median", "rounds"):
+        table.add_column(column, justify="right", no_wrap=True)
+    table.add_column("against grpc", justify="right")
+    if old:
+        table.add_column("against the old wheel", justify="right")
+    if cpu:
+        table.add_column("CPU a step", justify="right", no_wrap=True)
+    last = ""
+    for row in rows:
+        size = str(Size(row["bytes"], row["tensors"]))
+        cells = [
+            size if size != last else "",
+            row["protocol"],
+            row["fabric"],
+            duration(row["median_us"]),
+            spread_of(row["samples_us"]),
+            times(row["ratio"], row["ratio_interval"]),
+        ]
+        if old:
+            cells.append(times(row["against"], row["against_interval"]))
+        if cpu:
+            us = row["cpu_us_per_step"]
+            cells.append(duration(us) if us is not None else "-")
+        table.add_row(*cells)
+        last = size
+    return table
