@@ -10,6 +10,7 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -18,6 +19,7 @@ import pytest
 from fake_tasks import make_runtime
 
 from artf_cli import cluster, quickstart
+from artf_cli.bench import train
 from artf_cli.cluster import environment, observed_paths
 from artf_cli.console import out
 from artf_cli.errors import ArtfError
@@ -48,10 +50,10 @@ def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_training_gives_one_run(runtime: Path) -> None:
-    (run,) = quickstart.run(HERE, ["grpc"], steps=50)
-    # Both workers train 50 steps in half a second, one after the other or at once.
+    (run,) = quickstart.run(HERE, ["grpc"], rounds=2)
+    # Both workers train 100 steps in a second, one after the other or at once.
     assert 50 <= run["steps_per_second"] <= 200
-    sent = 2 * (50 + quickstart._WARM_STEPS) * (1000 + 8)
+    sent = 2 * (2 * train.DEFAULT_STEPS + train._WARM_STEPS) * (1000 + 8)
     assert {**run, "steps_per_second": 0} == {
         "protocol": "grpc",
         "steps_per_second": 0,
@@ -61,9 +63,38 @@ def test_a_training_gives_one_run(runtime: Path) -> None:
     }
 
 
-def test_every_protocol_is_trained_once(runtime: Path) -> None:
-    runs = quickstart.run(HERE, ["grpc", "grpc+x", "grpc"], steps=5)
-    assert [run["protocol"] for run in runs] == ["grpc", "grpc+x"]
+def test_protocols_take_turns(
+    tmp_path: Path, runtime: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_LOG", str(tmp_path / "log"))
+    trained = train.run(HERE, ["grpc", "grpc+x", "grpc"], rounds=3, steps=5)
+    assert [one.protocol for one in trained] == ["grpc", "grpc+x"]
+    assert [len(one.steps_per_second) for one in trained] == [3, 3]
+    warm, both, turned = ["grpc 5", "grpc+x 5"], ["grpc 5", "grpc+x 5"], ["grpc+x 5", "grpc 5"]
+    assert (tmp_path / "log").read_text().splitlines() == warm + both + turned + both
+
+
+def test_a_round_with_a_step_run_again_is_not_timed(
+    runtime: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_REPEATED", "2")
+    (one,) = train.run(HERE, ["grpc"], rounds=2, steps=5)
+    assert len(one.steps_per_second) == 2
+    assert one.bytes_sent == 2 * (3 * 5 + train._WARM_STEPS) * (1000 + 8)
+    monkeypatch.setenv("FAKE_REPEATED", "2,3,4")
+    with pytest.raises(ArtfError, match="LeNet over grpc ran steps again in each of 3 rounds"):
+        train.run(HERE, ["grpc"], rounds=1, steps=5)
+
+
+def test_a_rate_is_compared_the_other_way_round() -> None:
+    stock = train.Trained("grpc", [100.0] * 6, 0.98, 1, {"worker:0": "tcp", "worker:1": "tcp"})
+    ours = train.Trained("grpc+ar", [120.0, 130.0] * 3, 0.97, 1, {"worker:0": "shm"})
+    rows = train.rows_of([stock, ours])
+    assert [row["ratio"] for row in rows] == [1.0, 1.25]
+    assert rows[1]["ratio_interval"] == [1.2, 1.3]
+    assert rows[1]["median"] == 125.0
+    assert [row["fabric"] for row in rows] == ["tcp", "shm"]
+    assert train.rows_of([ours])[0]["ratio"] is None
 
 
 @pytest.mark.parametrize(("share", "path"), [("1", "shm"), ("2", "unknown")])
@@ -74,28 +105,28 @@ def test_a_fabric_counts_when_it_carried_the_bytes(
     monkeypatch.setenv("FAKE_SHARE", share)
     folder = make_runtime(tmp_path / "runtime", with_ar_grpc=True)
     monkeypatch.setattr(cluster, "_RUNTIME", folder)
-    run = quickstart.train(HERE, "grpc+ar", steps=5)
-    assert run["paths"] == {"worker:0": path, "worker:1": path}
+    (run,) = train.run(HERE, ["grpc+ar"], rounds=1, steps=5)
+    assert run.paths == {"worker:0": path, "worker:1": path}
 
 
 def test_a_path_that_carried_nothing_is_not_called_tcp(
     runtime: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FAKE_TRAVELS", "0")
-    run = quickstart.train(HERE, "grpc", steps=5)
-    assert run["paths"] == {"worker:0": "unknown", "worker:1": "unknown"}
+    (run,) = train.run(HERE, ["grpc"], rounds=1, steps=5)
+    assert run.paths == {"worker:0": "unknown", "worker:1": "unknown"}
 
 
 def test_low_accuracy_is_an_error(runtime: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAKE_ACCURACY", "0.949")
     with pytest.raises(ArtfError, match=r"LeNet over grpc reads 94\.9% .* less than 95%"):
-        quickstart.train(HERE, "grpc", steps=5)
+        train.run(HERE, ["grpc"], rounds=1, steps=5)
 
 
 def test_a_failing_task_is_named(runtime: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAKE_DEATH", "1")
     with pytest.raises(ArtfError) as caught:
-        quickstart.train(HERE, "grpc", steps=5)
+        train.run(HERE, ["grpc"], rounds=1, steps=5)
     expected = "grpc-worker1 ended with status 1: OSError: the network fell over"
     assert caught.value.what == expected
     log = Path(caught.value.cure.replace("read its log ", ""))
@@ -105,7 +136,7 @@ def test_a_failing_task_is_named(runtime: Path, monkeypatch: pytest.MonkeyPatch)
 def test_an_unknown_protocol_is_named(runtime: Path) -> None:
     said = "has no server protocol 'grpc+none' (it has GRPC_SERVER)"
     with pytest.raises(ArtfError, match=re.escape(said)):
-        quickstart.train(HERE, "grpc+none", steps=5)
+        train.run(HERE, ["grpc+none"], rounds=1, steps=5)
 
 
 def test_render() -> None:
@@ -243,7 +274,7 @@ def test_the_offsets_are_those_of_the_kernels_header(tmp_path: Path) -> None:
 
 def test_a_step_that_collided_is_run_again(runtime: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(runtime))
-    for name in ("tensorflow", "task"):
+    for name in ("tensorflow", "task", "recv_worker"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     task = load(runtime / "task.py")
     aborted = task.tf.errors.AbortedError
@@ -257,11 +288,25 @@ def test_a_step_that_collided_is_run_again(runtime: Path, monkeypatch: pytest.Mo
         return outcome
 
     assert task.run_step(step) == "value"
+    # What is timed of a step that collided is the try that did not.
+    worker = load(RUNTIME / "recv_worker.py")
+    bench = worker.RecvTask.__new__(worker.RecvTask)
+
+    def slow_collision() -> Any:
+        if isinstance(outcomes[0], Exception):
+            time.sleep(0.5)
+        return step()
+
+    bench._steps = [slow_collision]
+    outcomes[:] = ["value", twice, "value", "value"]
+    taken = bench.do_burst(0, least=3, most=3, seconds=0)["samples_us"]
+    assert len(taken) == 3
+    assert max(taken) < 400_000
     outcomes[:] = [twice] * 3
     with pytest.raises(aborted, match="twice"):
         task.run_step(step)
     outcomes[:] = [aborted("the parameter server restarted"), "value"]
     with pytest.raises(aborted, match="restarted"):
         task.run_step(step)
-    for name in ("tensorflow", "task"):
+    for name in ("tensorflow", "task", "recv_worker"):
         sys.modules.pop(name, None)

@@ -18,13 +18,14 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
+from artf_cli.bench.train import LEAST_ACCURACY
 from artf_cli.cluster import PS, observed_paths
 from artf_cli.console import note
 from artf_cli.containers.engine import Engine, explain
 from artf_cli.containers.images import DOCKERFILES
 from artf_cli.errors import ArtfError
 from artf_cli.progress import Meter
-from artf_cli.quickstart import LEAST_ACCURACY, PROTOCOLS, Run
+from artf_cli.quickstart import PROTOCOLS, Run
 from artf_cli.supervise import last_lines, log_folder
 
 # Profiles of docker/compose.yaml: what the containers share.
