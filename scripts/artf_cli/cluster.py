@@ -1,4 +1,4 @@
-"""A TensorFlow cluster on this machine's loopback: one parameter server and some workers.
+"""A TensorFlow cluster on this machine's loopback: a parameter server and some workers, mostly.
 
 The tasks are processes of the user's Python (`runtime/task.py`) that take commands over pipes.
 """
@@ -21,6 +21,16 @@ _START_S = 300.0
 _ANSWER_S = 300.0
 _EXIT_S = 30.0
 PS = "ps:0"
+CHIEF = "chief:0"
+#: How steps are run: by the workers' own sessions, or by the coordinator of a
+#: ParameterServerStrategy, a process of its own.
+SESSION = "session"
+STRATEGY = "strategy"
+APIS = (SESSION, STRATEGY)
+#: The tasks beside the workers.
+BESIDE = {SESSION: (PS,), STRATEGY: (PS, CHIEF)}
+#: What a process that has imported TensorFlow takes, without its tensors.
+PROCESS_BYTES = 350 << 20
 
 Answer = dict[str, Any]
 
@@ -71,10 +81,19 @@ def observed_paths(
 class Cluster:
     """The tasks `ps:0`, `worker:0`, … of one protocol, all inside one Group."""
 
-    def __init__(self, group: Group, python: Path, script: str, variant: str, workers: int) -> None:
+    def __init__(
+        self,
+        group: Group,
+        python: Path,
+        script: str,
+        variant: str,
+        workers: int,
+        beside: Sequence[str] = (PS,),
+    ) -> None:
         """Starts the processes, which takes them seconds: call `serve` once all are started.
 
-        `variant` is a protocol and how it is run, as `variants.parse` takes it: `grpc+ar/tcp`.
+        `variant` is a protocol and how it is run, as `variants.parse` takes it: `grpc+ar/tcp`;
+        `beside` are the tasks other than the workers.
         """
         self.variant = variants.parse(variant)
         self.workers = [f"worker:{i}" for i in range(workers)]
@@ -86,13 +105,18 @@ class Cluster:
             task: group.start(
                 f"{self.variant.slug}-{task}".replace(":", ""), command, env=env, talk=True
             )
-            for task in (PS, *self.workers)
+            for task in (*beside, *self.workers)
         }
 
     @property
     def tasks(self) -> list[str]:
         """The names of all tasks, the parameter server first."""
         return list(self._children)
+
+    @property
+    def drivers(self) -> list[str]:
+        """The tasks that are told what to run: the coordinator where there is one, else workers."""
+        return [CHIEF] if CHIEF in self._children else self.workers
 
     def serve(self) -> str:
         """Lets every task start its server; returns TensorFlow's version."""
@@ -101,13 +125,16 @@ class Cluster:
         for task in self.tasks:
             job = task.split(":")[0]
             cluster.setdefault(job, []).append(f"127.0.0.1:{hellos[task]['port']}")
-        for task in self.tasks:
-            job, index = task.split(":")
-            fields = {"cluster": cluster, "job": job, "index": int(index)}
-            fields |= {"protocol": self.variant.protocol, **self.variant.settings}
-            self._send(task, "serve", fields)
-        self._collect(self.tasks, "done", _ANSWER_S)
-        return str(hellos[PS]["tensorflow"])
+        # A coordinator connects to servers that are there.
+        servers = [task for task in self.tasks if task != CHIEF]
+        for some in (servers, [task for task in self.tasks if task == CHIEF]):
+            for task in some:
+                job, index = task.split(":")
+                fields = {"cluster": cluster, "job": job, "index": int(index)}
+                fields |= {"protocol": self.variant.protocol, **self.variant.settings}
+                self._send(task, "serve", fields)
+            self._collect(some, "done", _ANSWER_S)
+        return str(hellos[self.tasks[0]]["tensorflow"])
 
     def ask(
         self,

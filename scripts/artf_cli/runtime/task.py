@@ -112,13 +112,7 @@ class Task:
         It opens `channels` connections to each other task (0: as TensorFlow does); without `spin`
         the threads of its pools sleep as soon as they have nothing to do.
         """
-        self.index = index
-        self._names = {
-            address: f"{name}:{task}"
-            for name, addresses in cluster.items()
-            for task, address in enumerate(addresses)
-        }
-        self._port.close()
+        self.take_place(cluster, index)
         try:
             self.server = tf.compat.v1.train.Server(
                 cluster,
@@ -132,6 +126,16 @@ class Task:
             known = f" (it has {names.group(1).strip()})" if names else ""
             sys.exit(f"this TensorFlow has no server protocol {protocol!r}{known}")
         return {"target": self.server.target}
+
+    def take_place(self, cluster: dict[str, list[str]], index: int) -> None:
+        """Learns the cluster's tasks and frees this one's port, for its server to take."""
+        self.index = index
+        self._names = {
+            address: f"{name}:{task}"
+            for name, addresses in cluster.items()
+            for task, address in enumerate(addresses)
+        }
+        self._port.close()
 
     def do_report(self) -> dict[str, Any]:
         """What this process carried so far, over TCP and over AR-gRPC's fabrics."""
