@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
 import tensorflow as tf
 from task import Task, run_step, session_config
+from timing import burst
 
 _RECV = ("_Recv", "_HostRecv")
 
 
-def _pattern(size: int, seed: tuple[int, int]) -> Any:
+def pattern(size: int, seed: tuple[int, int]) -> Any:
     """`size` bytes that depend on `seed` only, the same in every process and TensorFlow."""
     words = tf.random.stateless_uniform(
         [(size + 3) // 4], seed=seed, minval=None, maxval=None, dtype=tf.int32, alg="philox"
@@ -27,9 +28,19 @@ def _pattern(size: int, seed: tuple[int, int]) -> Any:
     return data if size % 4 == 0 else data[:size]
 
 
-def _fingerprint(data: Any) -> Any:
+def fingerprint(data: Any) -> Any:
     """A hash over the whole tensor that needs no memory of the tensor's size."""
     return tf.fingerprint(tf.reshape(data, [1, -1]))
+
+
+def check_fingerprints(pairs: Iterable[Any], size: int) -> None:
+    """Raises ValueError unless the fingerprints of each pair, (arrived, expected), are the same."""
+    for i, (got, expected) in enumerate(pairs):
+        if (got != expected).any():
+            raise ValueError(
+                f"tensor {i} of {size} bytes arrived with fingerprint "
+                f"{bytes(got.flat).hex()}, not {bytes(expected.flat).hex()}"
+            )
 
 
 class RecvTask(Task):
@@ -52,7 +63,7 @@ class RecvTask(Task):
             with tf.device("/job:ps/task:0/cpu:0"):
                 sources = [
                     tf.compat.v1.Variable(
-                        partial(_pattern, size, (seed, i)),
+                        partial(pattern, size, (seed, i)),
                         trainable=False,
                         use_resource=True,
                         # The server keeps variables by name, across sessions.
@@ -68,7 +79,7 @@ class RecvTask(Task):
                 # A group of operations on both tasks would send a control signal.
                 step = tf.group(*arrived) if arrived else [served, tf.no_op()]
                 checks = [
-                    tf.stack([_fingerprint(tensor), _fingerprint(_pattern(size, (seed, i)))])
+                    tf.stack([fingerprint(tensor), fingerprint(pattern(size, (seed, i)))])
                     for i, tensor in enumerate(arrived)
                 ]
         session = tf.compat.v1.Session(
@@ -88,13 +99,7 @@ class RecvTask(Task):
         self._checks[case]()
 
     def _check_values(self, session: Any, checks: list[Any], size: int) -> None:
-        for i, check in enumerate(checks):
-            got, expected = run_step(partial(session.run, check))
-            if (got != expected).any():
-                raise ValueError(
-                    f"tensor {i} of {size} bytes arrived with fingerprint "
-                    f"{bytes(got.flat).hex()}, not {bytes(expected.flat).hex()}"
-                )
+        check_fingerprints((run_step(partial(session.run, check)) for check in checks), size)
 
     def _check_travels(self, session: Any, step: Any, tensors: int) -> None:
         options = tf.compat.v1.RunOptions(output_partition_graphs=True)
@@ -121,30 +126,11 @@ class RecvTask(Task):
 
     def do_burst(self, case: int, least: int, most: int, seconds: float) -> dict[str, Any]:
         """Times `least` to `most` steps of a case, about `seconds` long; returns µs per step."""
-        step = partial(_timed_us, self._steps[case])
-        samples: list[float] = []
-        gc.disable()
-        try:
-            begin = time.perf_counter()
-            while len(samples) < least or (
-                len(samples) < most and time.perf_counter() - begin < seconds
-            ):
-                # A try that is run again takes its time with it.
-                samples.append(run_step(step))
-        finally:
-            gc.enable()
-        return {"samples_us": samples}
+        return burst(self._steps[case], time.monotonic(), seconds, least, most)
 
     def do_cold(self, case: int) -> dict[str, Any]:
         """Times one step, the first of the case for a while; as `do_burst`."""
         return self.do_burst(case, least=1, most=1, seconds=0)
-
-
-def _timed_us(step: Callable[[], Any]) -> float:
-    """The time of one try of a step, in µs."""
-    start = time.perf_counter_ns()
-    step()
-    return (time.perf_counter_ns() - start) / 1000
 
 
 if __name__ == "__main__":

@@ -1,0 +1,47 @@
+"""Steps one after the other for a while, each timed."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from task import run_step
+
+
+def burst(
+    step: Callable[[], Any],
+    start: float,
+    seconds: float,
+    least: int,
+    most: int | None = None,
+) -> dict[str, Any]:
+    """Runs steps for `seconds` from `start` (time.monotonic) on: from `least` to `most` of them.
+
+    Returns the steps' number and times in µs, and the seconds that they took together.
+    """
+    timed = partial(_timed_us, step)
+    samples: list[float] = []
+    gc.collect()
+    gc.disable()
+    try:
+        time.sleep(max(0.0, start - time.monotonic()))
+        begin = time.monotonic()
+        while len(samples) < least or (
+            (most is None or len(samples) < most) and time.monotonic() - begin < seconds
+        ):
+            # A try that is run again takes its time with it.
+            samples.append(run_step(timed))
+        took = time.monotonic() - begin
+    finally:
+        gc.enable()
+    return {"samples_us": samples, "steps": len(samples), "seconds": took}
+
+
+def _timed_us(step: Callable[[], Any]) -> float:
+    """The time of one try of a step, in µs."""
+    start = time.perf_counter_ns()
+    step()
+    return (time.perf_counter_ns() - start) / 1000
