@@ -14,7 +14,7 @@ WHEEL is `upstream` or `against`; without it, it is the wheel that was built.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from artf_cli.errors import ArtfError
@@ -68,6 +68,28 @@ def parse(label: str) -> Variant:
         else:
             raise _refusal(label)
     return Variant(label, found["protocol"], found["wheel"] or "", environment, settings)
+
+
+def of_this_wheel(labels: Iterable[str]) -> list[str]:
+    """Each label once; ArtfError for one that names another wheel."""
+    names = list(dict.fromkeys(labels))
+    for variant in map(parse, names):
+        if variant.wheel:
+            raise ArtfError(
+                f"{variant.label!r} is of another wheel, and this measures one",
+                "leave out what stands behind the @",
+            )
+    return names
+
+
+def for_strategy(labels: Iterable[str]) -> None:
+    """ArtfError for a label whose servers are told something: a strategy starts its own."""
+    for variant in map(parse, labels):
+        if variant.settings:
+            raise ArtfError(
+                f"{variant.label!r} has settings that a strategy does not hand on",
+                "leave them out, or use sessions where there is --api",
+            )
 
 
 def _refusal(label: str) -> ArtfError:
