@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
 from artf_cli import build, fetch, pins, variants, venv
-from artf_cli.bench import record, recv, table
+from artf_cli.bench import allreduce, recommender, record, recv, table
+from artf_cli.bench.mixes import MIXES
 from artf_cli.bench.sizes import parse_size
+from artf_cli.cluster import APIS
 from artf_cli.console import emit_json, note
 from artf_cli.options import base_option, json_option, python_option
 from artf_cli.variants import AGAINST_WHEEL, UPSTREAM_WHEEL
@@ -25,10 +28,25 @@ def _split(context: click.Context, option: click.Parameter, value: str) -> list[
     return [part.strip() for part in value.split(",") if part.strip()]
 
 
+def _numbers(context: click.Context, option: click.Parameter, value: str) -> list[int]:
+    words = _split(context, option, value)
+    if not words or not all(word.isdigit() for word in words):
+        raise click.BadParameter(f"{value!r} is no list of numbers such as 1,2,4")
+    return [int(word) for word in words]
+
+
 output_option = click.option(
     "--output",
     type=click.Path(path_type=Path, dir_okay=False),
     help="Write the rows there as JSON, with a record of the machine and the run.",
+)
+
+api_option = click.option(
+    "--api",
+    type=click.Choice(APIS),
+    default=APIS[0],
+    show_default=True,
+    help="TensorFlow 1's session, or ParameterServerStrategy with a coordinator.",
 )
 
 
@@ -71,6 +89,7 @@ def upstream_wheel(base: str, ours: Path) -> Path:
     metavar="WHEEL",
     help="Run every protocol of this older wheel, too, taking turns.",
 )
+@api_option
 @output_option
 @base_option
 @python_option
@@ -83,6 +102,7 @@ def bench_recv(
     cold_rounds: int,
     upstream: bool,
     against: Path | None,
+    api: str,
     output: Path | None,
     base: str,
     python: str | None,
@@ -102,7 +122,14 @@ def bench_recv(
     installed = venv.make(built)
     made = record.record(built, command_line(), wheels)
     rows = recv.run(
-        installed, protocols, sizes, tensors, rounds=rounds, cold_rounds=cold_rounds, wheels=pythons
+        installed,
+        protocols,
+        sizes,
+        tensors,
+        rounds=rounds,
+        cold_rounds=cold_rounds,
+        wheels=pythons,
+        api=api,
     )
     deliver(rows, made, output, as_json)
     if not as_json:
@@ -110,7 +137,7 @@ def bench_recv(
 
 
 def deliver(
-    rows: Sequence[recv.Row], made: record.Record, output: Path | None, as_json: bool
+    rows: Sequence[Mapping[str, Any]], made: record.Record, output: Path | None, as_json: bool
 ) -> None:
     """Writes the rows with their record to `output`, and as the result object."""
     if output:
@@ -118,3 +145,91 @@ def deliver(
         note(f"raw rows: {output}")
     if as_json:
         emit_json({"rows": rows, "record": made})
+
+
+@bench_group.command(name="recommender")
+@click.option(
+    "--protocols",
+    default=",".join(recommender.DEFAULT_PROTOCOLS),
+    show_default=True,
+    callback=_split,
+)
+@click.option("--mixes", default=",".join(MIXES), show_default=True, callback=_split)
+@click.option(
+    "--workers",
+    default=",".join(map(str, recommender.DEFAULT_WORKERS)),
+    show_default=True,
+    callback=_numbers,
+)
+@click.option(
+    "--rounds", type=click.IntRange(1, 1000), default=recommender.DEFAULT_ROUNDS, show_default=True
+)
+@api_option
+@output_option
+@base_option
+@python_option
+@json_option
+def bench_recommender(
+    protocols: list[str],
+    mixes: list[str],
+    workers: list[int],
+    rounds: int,
+    api: str,
+    output: Path | None,
+    base: str,
+    python: str | None,
+    as_json: bool,
+) -> None:
+    """A recommender's step: pulls and pushes of its tensors in one, by mix and workers."""
+    for mix in mixes:
+        recommender.find(mix)
+    built = build.build(base, python).wheel
+    installed = venv.make(built)
+    made = record.record(built, command_line())
+    rows = recommender.run(installed, protocols, mixes, workers, rounds, api)
+    deliver(rows, made, output, as_json)
+    if not as_json:
+        recommender.render(rows)
+
+
+@bench_group.command(name="allreduce")
+@click.option(
+    "--protocols",
+    default=",".join(allreduce.DEFAULT_PROTOCOLS),
+    show_default=True,
+    callback=_split,
+)
+@click.option(
+    "--sizes", default=",".join(allreduce.DEFAULT_SIZES), show_default=True, callback=_split
+)
+@click.option(
+    "--workers",
+    default=",".join(map(str, allreduce.DEFAULT_WORKERS)),
+    show_default=True,
+    callback=_numbers,
+)
+@click.option(
+    "--rounds", type=click.IntRange(1, 1000), default=allreduce.DEFAULT_ROUNDS, show_default=True
+)
+@output_option
+@base_option
+@python_option
+@json_option
+def bench_allreduce(
+    protocols: list[str],
+    sizes: list[str],
+    workers: list[int],
+    rounds: int,
+    output: Path | None,
+    base: str,
+    python: str | None,
+    as_json: bool,
+) -> None:
+    """All-reduces around a ring of workers (MultiWorkerMirroredStrategy)."""
+    built = build.build(base, python).wheel
+    installed = venv.make(built)
+    made = record.record(built, command_line())
+    rows = allreduce.run(installed, protocols, sizes, workers, rounds)
+    deliver(rows, made, output, as_json)
+    if not as_json:
+        allreduce.render(rows)

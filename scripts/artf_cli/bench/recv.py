@@ -11,14 +11,22 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypedDict
+from typing import Any, TypedDict
 
 import psutil
 
 from artf_cli import variants
 from artf_cli.bench.intervals import compare
 from artf_cli.bench.sizes import Size, apart, parse_size
-from artf_cli.cluster import Cluster, leave_all, observed_paths
+from artf_cli.cluster import (
+    BESIDE,
+    SESSION,
+    STRATEGY,
+    Answer,
+    Cluster,
+    leave_all,
+    observed_paths,
+)
 from artf_cli.errors import ArtfError
 from artf_cli.progress import Meter
 from artf_cli.supervise import Group, log_folder
@@ -35,6 +43,7 @@ _LEAST_STEPS = 3
 _MOST_STEPS = 100
 _BURST_S = 0.25
 _WORKER = "worker:0"
+_SCRIPTS = {SESSION: "recv_worker.py", STRATEGY: "recv_strategy.py"}
 # The arena gives back what lay unused for ten seconds, and looks every ten.
 _PAUSE_S = 10.0
 _MOST_PAUSE_S = 40.0
@@ -64,7 +73,7 @@ class Row(TypedDict):
 
     `ratio` is stock grpc's median over this one's, `against` the same protocol's of the wheel of
     `--against` over this one's; an interval holds the true one with 95% (None of fewer than six
-    rounds). `cpu_us_per_step` is what both processes spent together, `cpu_s_per_gb` the same over
+    rounds). `cpu_us_per_step` is what all processes spent together, `cpu_s_per_gb` the same over
     the gigabytes (10^9 bytes) that they moved.
     """
 
@@ -86,17 +95,17 @@ class Row(TypedDict):
     cpu_s_per_gb: float | None
 
 
-def rows_of(samples: Mapping[Case, Samples]) -> list[Row]:
+def rows_of(samples: Mapping[Case, Samples], api: str = SESSION) -> list[Row]:
     """The rows by metric, then by size and in the protocols' order."""
     return [
-        _row(samples, case, metric)
+        _row(samples, case, metric, api)
         for metric in (STEP, COLD)
         for case in samples
         if samples[case].of(metric)
     ]
 
 
-def _row(samples: Mapping[Case, Samples], case: Case, metric: str) -> Row:
+def _row(samples: Mapping[Case, Samples], case: Case, metric: str, api: str) -> Row:
     label, size = case
     variant = variants.parse(label)
     own = samples[case]
@@ -110,7 +119,7 @@ def _row(samples: Mapping[Case, Samples], case: Case, metric: str) -> Row:
         bench="recv",
         protocol=label,
         wheel=variant.wheel or "built",
-        api="session",
+        api=api,
         metric=metric,
         bytes=size.bytes,
         tensors=size.tensors,
@@ -175,17 +184,20 @@ def run(
     cold_rounds: int = DEFAULT_COLD_ROUNDS,
     progress: bool = True,
     wheels: Mapping[str, Path] | None = None,
+    api: str = SESSION,
 ) -> list[Row]:
     """Measures every size over every protocol of the wheel in `python`'s environment.
 
     Each of `rounds` rounds gives one sample of a case: the median time of its steps, in µs; each of
     `cold_rounds` one of its first step after an idle pause. `wheels` is as `labels` takes it: the
     untouched wheel's grpc takes part as `grpc@upstream`, and each protocol of the other one as
-    `…@against`. Raises ArtfError on a bad argument, when a process fails, and when the bytes of a
-    round take another path than the first ones did.
+    `…@against`. `api` is one of `cluster.APIS`. Raises ArtfError on a bad argument, when a process
+    fails, and when the bytes of a round take another path than the first ones did.
     """
     wheels = wheels or {}
     names = labels(protocols, wheels)
+    if api == STRATEGY:
+        variants.for_strategy(names)
     if not names or not sizes or rounds < 1 or cold_rounds < 0:
         raise ArtfError("nothing to measure", "give at least one protocol, one size and one round")
     cases = list(dict.fromkeys(parse_size(text, tensors) for text in sizes))
@@ -195,9 +207,10 @@ def run(
             name: Cluster(
                 group,
                 wheels.get(variants.parse(name).wheel, python),
-                "recv_worker.py",
+                _SCRIPTS[api],
                 name,
                 workers=1,
+                beside=BESIDE[api],
             )
             for name in names
         }
@@ -211,7 +224,7 @@ def run(
                 measured.cold_round(turn)
             measured.check()
         leave_all(group, list(clusters.values()))
-    return rows_of(measured.samples)
+    return rows_of(measured.samples, api)
 
 
 class _Run:
@@ -243,10 +256,8 @@ class _Run:
             for name, cluster in self._clusters.items():
                 self._show(f"checking {size} over {name}")
                 before = cluster.report()
-                made = cluster.ask(
-                    [_WORKER], "case", size=size.bytes, tensors=size.tensors, seed=number
-                )
-                assert made[_WORKER]["case"] == number
+                made = _tell(cluster, "case", size=size.bytes, tensors=size.tensors, seed=number)
+                assert made["case"] == number
                 path = observed_paths(before, cluster.report(), {_WORKER: size.total})[_WORKER]
                 self.samples[name, size] = Samples(path)
 
@@ -255,14 +266,14 @@ class _Run:
         for number, size in enumerate(self._cases):
             for name, cluster in self._clusters.items():
                 self._show(f"checking {size} over {name} again")
-                cluster.ask([_WORKER], "check", case=number)
+                _tell(cluster, "check", case=number)
 
     def round(self, turn: int) -> None:
         """Adds a sample to every case: the median of a burst of steps."""
         for number, size in enumerate(self._cases):
             for name in self._names(turn):
                 self._show(f"round {turn + 1}: {size} over {name}")
-                self._clusters[name].ask([_WORKER], "warm", case=number)
+                _tell(self._clusters[name], "warm", case=number)
                 taken, cpu_s = self._watch(
                     f"round {turn + 1}",
                     (name, size),
@@ -311,9 +322,9 @@ class _Run:
         cluster = self._clusters[name]
         before = cluster.report()
         begin = cluster.cpu_seconds()
-        answer = cluster.ask([_WORKER], command, case=self._cases.index(size), **fields)
+        answer = _tell(cluster, command, case=self._cases.index(size), **fields)
         cpu_s = cluster.cpu_seconds() - begin
-        taken: list[float] = answer[_WORKER]["samples_us"]
+        taken: list[float] = answer["samples_us"]
         payload = {_WORKER: len(taken) * size.total}
         path = observed_paths(before, cluster.report(), payload)[_WORKER]
         expected = self.samples[case].fabric
@@ -323,3 +334,9 @@ class _Run:
                 f"see why in the tasks' logs, {self._logs}",
             )
         return taken, cpu_s
+
+
+def _tell(cluster: Cluster, command: str, **fields: Any) -> Answer:
+    """The answer of the one task that runs steps."""
+    (answer,) = cluster.ask(cluster.drivers, command, **fields).values()
+    return answer
