@@ -61,6 +61,7 @@ def test_protocols_take_turns_and_rows_have_the_contracts_fields(log: Path) -> N
         "fabric": "tcp",
         "median_us": 32.0,
         "samples_us": [32.0, 32.0, 32.0],
+        "spread": [0.0, 0.0],
         "ratio": 1.0,
         "ratio_interval": None,
         "against": None,
@@ -157,6 +158,7 @@ def test_the_ratio_is_of_medians_and_pairs_give_its_interval() -> None:
     assert [row["median_us"] for row in rows] == [20.0, 5.0]
     assert [row["ratio"] for row in rows] == [1.0, 4.0]
     assert rows[1]["ratio_interval"] is None
+    assert rows[1]["spread"] == [-0.2, 17.0]
     assert rows[1]["samples_us"] == [5.0, 4.0, 90.0]
     stock.steps_us, other.steps_us = [10.0, 20.0] * 3, [5.0, 5.0] * 3
     assert rows_of({("grpc", size): stock, ("x", size): other})[1]["ratio_interval"] == [2.0, 4.0]

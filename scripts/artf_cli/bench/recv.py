@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypedDict
@@ -16,7 +16,7 @@ from typing import Any, TypedDict
 import psutil
 
 from artf_cli import variants
-from artf_cli.bench.intervals import compare
+from artf_cli.bench.intervals import compare, spread
 from artf_cli.bench.sizes import Size, apart, parse_size
 from artf_cli.cluster import (
     BESIDE,
@@ -71,10 +71,11 @@ class Samples:
 class Row(TypedDict):
     """The result of one metric of one case.
 
-    `ratio` is stock grpc's median over this one's, `against` the same protocol's of the wheel of
-    `--against` over this one's; an interval holds the true one with 95% (None of fewer than six
-    rounds). `cpu_us_per_step` is what all processes spent together, `cpu_s_per_gb` the same over
-    the gigabytes (10^9 bytes) that they moved.
+    `spread` has the least and the greatest sample against the median: [-0.1, 0.2]. `ratio` is stock
+    grpc's median over this one's, `against` the same protocol's of the wheel of `--against` over
+    this one's; an interval holds the true one with 95% (None of fewer than six rounds).
+    `cpu_us_per_step` is what all processes spent together, `cpu_s_per_gb` the same over the
+    gigabytes (10^9 bytes) that they moved.
     """
 
     bench: str
@@ -87,6 +88,7 @@ class Row(TypedDict):
     fabric: str
     median_us: float
     samples_us: list[float]
+    spread: list[float]
     ratio: float | None
     ratio_interval: list[float] | None
     against: float | None
@@ -126,6 +128,7 @@ def _row(samples: Mapping[Case, Samples], case: Case, metric: str, api: str) -> 
         fabric=own.fabric,
         median_us=round(statistics.median(own.of(metric)), 1),
         samples_us=[round(value, 1) for value in own.of(metric)],
+        spread=[round(end, 3) for end in spread(own.of(metric))],
         ratio=ratio,
         ratio_interval=interval,
         against=against,
@@ -144,11 +147,11 @@ def _against(
     return round(ratio, 3), [round(end, 3) for end in interval] if interval else None
 
 
-def labels(protocols: Sequence[str], wheels: Mapping[str, Path]) -> list[str]:
+def labels(protocols: Sequence[str], wheels: Collection[str]) -> list[str]:
     """The variants to run: `protocols` in order, with those that each of `wheels` adds.
 
-    `wheels` has the Python of each wheel beside the built one by its word, `upstream` or
-    `against`. Raises ArtfError when a protocol names a wheel that is not there.
+    `wheels` are words for the wheels beside the built one, `upstream` or `against`. Raises
+    ArtfError when a protocol is none, or names a wheel that is not there.
     """
     names = list(dict.fromkeys(protocols))
     if UPSTREAM_WHEEL in wheels and UPSTREAM not in names:
@@ -189,10 +192,11 @@ def run(
     """Measures every size over every protocol of the wheel in `python`'s environment.
 
     Each of `rounds` rounds gives one sample of a case: the median time of its steps, in µs; each of
-    `cold_rounds` one of its first step after an idle pause. `wheels` is as `labels` takes it: the
-    untouched wheel's grpc takes part as `grpc@upstream`, and each protocol of the other one as
-    `…@against`. `api` is one of `cluster.APIS`. Raises ArtfError on a bad argument, when a process
-    fails, and when the bytes of a round take another path than the first ones did.
+    `cold_rounds` one of its first step after an idle pause. `wheels` has Pythons of other wheels'
+    environments by their words: the untouched one's grpc takes part as `grpc@upstream`, and each
+    protocol of the older one as `…@against`. `api` is one of `cluster.APIS`. Raises ArtfError on a
+    bad argument, when a process fails, and when the bytes of a round take another
+    path than the first ones did.
     """
     wheels = wheels or {}
     names = labels(protocols, wheels)
@@ -246,7 +250,7 @@ class _Run:
 
     def _names(self, turn: int) -> list[str]:
         """The protocols in the order of a round: every other one begins with the last."""
-        return list(self._clusters) if turn % 2 == 0 else list(reversed(self._clusters))
+        return list(self._clusters)[:: 1 if turn % 2 == 0 else -1]
 
     def prepare(self) -> None:
         """Starts the servers and makes every case in the workers, which check what arrives."""
@@ -312,7 +316,7 @@ class _Run:
                 time.sleep(1)
 
     def _watch(
-        self, when: str, case: Case, command: str, **fields: float
+        self, when: str, case: Case, command: str, **fields: Any
     ) -> tuple[list[float], float]:
         """Lets the worker run steps; returns µs of each, and CPU seconds of both tasks.
 
