@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from artf_cli.bench import figures, record
+
 REPO = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
 PYTHON_TREES = ("scripts", "tests")
@@ -106,3 +108,20 @@ def test_readme_commands_exist() -> None:
     """Every `scripts/artf …` of the README is a command that its --help knows."""
     for command in re.findall(r"^scripts/artf (\w+)", (REPO / "README.md").read_text(), re.M):
         run(sys.executable, "-m", "artf_cli", command, "--help")
+
+
+def test_tables_of_figures_are_what_their_command_makes() -> None:
+    assert figures.render(figures.PAGE.read_text()) == figures.PAGE.read_text()
+    for raw in figures.FOLDER.glob("*.json"):
+        rows, _ = record.read(raw)
+        assert rows, raw
+
+
+def test_no_table_of_figures_stands_elsewhere() -> None:
+    """A cell that is a measured value and nothing else; limits have words beside them."""
+    figure = re.compile(r"[\d.,]+ ?(?:[µmn]?s|x|%|steps/s|[KMG]B/s)")
+    for name in tracked("*.md"):
+        lines = (REPO / name).read_text().splitlines()
+        cells = [cell.strip() for line in lines if line.startswith("|") for cell in line.split("|")]
+        found = [cell for cell in cells if figure.fullmatch(cell)]
+        assert not found or REPO / name == figures.PAGE, f"{name}: {found}"

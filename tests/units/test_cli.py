@@ -37,6 +37,8 @@ def test_every_command_has_help(command: str) -> None:
         ("build", "--base", "torch"),
         ("test", "--only", "everything"),
         ("bench", "recv", "--rounds", "0"),
+        ("bench", "recv", "--against", "no-such.whl"),
+        ("bench", "all", "--only", "spin"),
         ("patches", "export", "grpc"),
         ("no-such-command",),
     ],
@@ -52,6 +54,9 @@ def test_a_wrong_argument_exits_2(arguments: tuple[str, ...]) -> None:
     [
         (("patches", "edit", "no-such-tree", "/nowhere"), "no-such-tree"),
         (("bench", "recv", "--sizes", "4,many"), "many"),
+        (("bench", "recv", "--protocols", "grpc/fast"), "'grpc/fast' is no way to run a protocol"),
+        (("bench", "recv", "--protocols", "grpc@against"), "grpc@against has no wheel to run"),
+        (("bench", "train", "--protocols", "grpc@upstream"), "grpc@upstream has no wheel to run"),
     ],
 )
 def test_a_failure_exits_1_with_one_line(arguments: tuple[str, ...], named: str) -> None:

@@ -10,11 +10,11 @@ from typing import Any
 import click
 
 from artf_cli import build, fetch, pins, variants, venv
-from artf_cli.bench import allreduce, recommender, record, recv, table
+from artf_cli.bench import allreduce, everything, figures, recommender, record, recv, table, train
 from artf_cli.bench.mixes import MIXES
 from artf_cli.bench.sizes import parse_size
 from artf_cli.cluster import APIS
-from artf_cli.console import emit_json, note
+from artf_cli.console import emit_json, note, out
 from artf_cli.options import base_option, json_option, python_option
 from artf_cli.variants import AGAINST_WHEEL, UPSTREAM_WHEEL
 
@@ -111,13 +111,16 @@ def bench_recv(
     """One transfer a step, parameter server to worker, protocols taking turns."""
     for size in sizes:
         parse_size(size)
+    words = [UPSTREAM_WHEEL]
+    if against:
+        words.append(AGAINST_WHEEL)
+    recv.labels(protocols, words)
     built = build.build(base, python).wheel
     wheels: dict[str, Path] = {}
     if upstream or any(variants.parse(one).wheel == UPSTREAM_WHEEL for one in protocols):
         wheels[UPSTREAM_WHEEL] = upstream_wheel(base, built)
     if against:
         wheels[AGAINST_WHEEL] = against
-    recv.labels(protocols, wheels)
     pythons = {word: venv.make(wheel) for word, wheel in wheels.items()}
     installed = venv.make(built)
     made = record.record(built, command_line(), wheels)
@@ -134,6 +137,87 @@ def bench_recv(
     deliver(rows, made, output, as_json)
     if not as_json:
         table.render(rows)
+
+
+@bench_group.command(name="train")
+@click.option("--protocols", default="grpc,grpc+ar", show_default=True, callback=_split)
+@click.option(
+    "--rounds", type=click.IntRange(1, 1000), default=train.DEFAULT_ROUNDS, show_default=True
+)
+@click.option(
+    "--steps",
+    type=click.IntRange(1, 100_000),
+    default=train.DEFAULT_STEPS,
+    show_default=True,
+    help="Batches that each worker trains in a round.",
+)
+@output_option
+@base_option
+@python_option
+@json_option
+def bench_train(
+    protocols: list[str],
+    rounds: int,
+    steps: int,
+    output: Path | None,
+    base: str,
+    python: str | None,
+    as_json: bool,
+) -> None:
+    """LeNet on handwritten digits, one parameter server, two workers, protocols taking turns."""
+    train.check(protocols)
+    built = build.build(base, python).wheel
+    installed = venv.make(built)
+    made = record.record(built, command_line())
+    rows = train.rows_of(train.run(installed, protocols, rounds, steps))
+    deliver(rows, made, output, as_json)
+    if not as_json:
+        table.render_train(rows)
+
+
+@bench_group.command(name="all")
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=figures.FOLDER,
+    show_default="docs/measured",
+    help="The folder of raw rows.",
+)
+@click.option(
+    "--only",
+    "parts",
+    type=click.Choice(list(everything.PARTS)),
+    multiple=True,
+    help="Measure this part alone; may be repeated.",
+)
+@base_option
+@python_option
+def bench_all(output: Path, parts: tuple[str, ...], base: str, python: str | None) -> None:
+    """Measures all that docs/measured.md shows, and writes its tables anew.
+
+    Takes some ten minutes, on a machine that has nothing else to do.
+    """
+    built = build.build(base, python).wheel
+    wheels = {UPSTREAM_WHEEL: upstream_wheel(base, built)}
+    others = {word: venv.make(wheel) for word, wheel in wheels.items()}
+    lab = everything.Lab(venv.make(built), others)
+    chosen = parts or tuple(everything.PARTS)
+    for path in everything.run(lab, built, wheels, output, command_line(), chosen):
+        out.print(f"raw rows: {path}", soft_wrap=True)
+    if output.resolve() == figures.FOLDER:
+        _render_page()
+
+
+@bench_group.command(name="render")
+def bench_render() -> None:
+    """Writes the tables of docs/measured.md anew from the raw rows in docs/measured."""
+    _render_page()
+
+
+def _render_page() -> None:
+    text = figures.PAGE.read_text()
+    figures.PAGE.write_text(figures.render(text))
+    out.print(f"tables: {figures.PAGE}", soft_wrap=True)
 
 
 def deliver(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
-from artf_cli.bench import recv
+from artf_cli.bench import recv, train
 from artf_cli.bench.intervals import LEAST_ROUNDS, spread
 from artf_cli.bench.sizes import Size
 from artf_cli.console import out
@@ -82,3 +82,22 @@ def _table(rows: Sequence[recv.Row], title: str) -> Table:
         table.add_row(*cells)
         last = size
     return table
+
+
+def render_train(rows: Sequence[train.Row]) -> None:
+    """Prints the rows of `train` as a table."""
+    table = Table(title=f"LeNet on handwritten digits: 1 parameter server, {train.WORKERS} workers")
+    for column in ("protocol", "path"):
+        table.add_column(column, no_wrap=True)
+    for column in ("steps/s", "rounds", "to grpc", "accuracy"):
+        table.add_column(column, justify="right")
+    for row in rows:
+        table.add_row(
+            row["protocol"],
+            row["fabric"],
+            f"{row['median']:.1f}",
+            spread_of(row["samples"]),
+            times(row["ratio"], row["ratio_interval"]),
+            f"{row['accuracy']:.1%}",
+        )
+    out.print(table)

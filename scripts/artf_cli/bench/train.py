@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from artf_cli import variants
-from artf_cli.bench.intervals import compare
+from artf_cli.bench.intervals import compare, spread
 from artf_cli.cluster import Answer, Cluster, leave_all, observed_paths
 from artf_cli.errors import ArtfError
 from artf_cli.progress import Meter
@@ -24,7 +24,7 @@ from artf_cli.variants import STOCK
 LEAST_ACCURACY = 0.95
 DEFAULT_ROUNDS = 9
 DEFAULT_STEPS = 100
-_WORKERS = 2
+WORKERS = 2
 _WARM_STEPS = 5
 _TRIES = 3
 
@@ -42,7 +42,8 @@ class Trained:
 
 
 class Row(TypedDict):
-    """One training; `ratio` is its median steps a second over stock grpc's."""
+    """One training; `spread` has the least and the greatest round against the median, `ratio` is
+    its median steps a second over stock grpc's."""
 
     bench: str
     scheme: str
@@ -54,6 +55,7 @@ class Row(TypedDict):
     fabric: str
     median: float
     samples: list[float]
+    spread: list[float]
     ratio: float | None
     ratio_interval: list[float] | None
     accuracy: float
@@ -74,16 +76,26 @@ def rows_of(trained: Sequence[Trained]) -> list[Row]:
                 wheel="built",
                 api="session",
                 metric="steps_per_second",
-                workers=_WORKERS,
+                workers=WORKERS,
                 fabric="+".join(sorted(set(one.paths.values()))),
                 median=round(statistics.median(one.steps_per_second), 1),
                 samples=[round(value, 1) for value in one.steps_per_second],
+                spread=[round(end, 3) for end in spread(one.steps_per_second)],
                 ratio=round(found.ratio, 3) if found else None,
                 ratio_interval=[round(end, 3) for end in interval] if interval else None,
                 accuracy=round(one.accuracy, 4),
             )
         )
     return rows
+
+
+def check(protocols: Sequence[str]) -> None:
+    """Raises ArtfError when these cannot be trained over."""
+    if not protocols:
+        raise ArtfError("nothing to measure", "give at least one protocol")
+    for name in protocols:
+        if variants.parse(name).wheel:
+            raise ArtfError(f"{name} has no wheel to run", "give protocols without an @")
 
 
 def run(
@@ -97,14 +109,10 @@ def run(
     `steps` is the number of batches that each of the two workers trains in a round. Raises
     ArtfError when a process fails or the accuracy stays below 0.95.
     """
+    check(protocols)
     names = list(dict.fromkeys(protocols))
-    for name in names:
-        if variants.parse(name).wheel:
-            raise ArtfError(f"{name} has no wheel to run", "give protocols without an @")
     with log_folder("train") as logs, Group(logs) as group:
-        clusters = {
-            name: Cluster(group, python, "train_lenet.py", name, _WORKERS) for name in names
-        }
+        clusters = {name: Cluster(group, python, "train_lenet.py", name, WORKERS) for name in names}
         with Meter("LeNet", len(names) * rounds) as meter:
             meter.show(0, "starting")
             trainings = [_Training(cluster) for cluster in clusters.values()]
@@ -134,7 +142,7 @@ class _Training:
         self._trained = Trained(cluster.variant.label)
         cluster.serve()
         self._before = cluster.report()
-        self._built = cluster.ask(cluster.workers, "build", workers=_WORKERS)
+        self._built = cluster.ask(cluster.workers, "build", workers=WORKERS)
         cluster.ask(cluster.workers[:1], "initialise")
         # The first steps connect and allocate: start-up, not training speed.
         self._train(_WARM_STEPS)
@@ -147,7 +155,7 @@ class _Training:
             if not any(answer["repeated"] for answer in answers.values()):
                 begin = min(answer["begin"] for answer in answers.values())
                 end = max(answer["end"] for answer in answers.values())
-                self._trained.steps_per_second.append(_WORKERS * steps / (end - begin))
+                self._trained.steps_per_second.append(WORKERS * steps / (end - begin))
                 return
         raise ArtfError(
             f"LeNet over {name} ran steps again in each of {_TRIES} rounds", "train fewer --steps"

@@ -1,0 +1,227 @@
+"""The tables of docs/measured.md, made from the raw rows in docs/measured/.
+
+A table stands between `<!-- table: NAME -->` and `<!-- end -->`, and the record of a file of rows
+between `<!-- record: FILE -->` and `<!-- end -->`. What is between them is written by
+`scripts/artf bench render` and by nobody else.
+"""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from artf_cli.bench import recommender, record, recv
+from artf_cli.bench.sizes import Size
+from artf_cli.bench.table import duration, spread_of
+from artf_cli.errors import ArtfError
+from artf_cli.paths import REPO
+from artf_cli.variants import STOCK
+
+PAGE = REPO / "docs" / "measured.md"
+FOLDER = REPO / "docs" / "measured"
+_END = "<!-- end -->"
+_BLOCK = re.compile(
+    r"<!-- (table|record): ([a-z0-9.-]+) -->\n(?:.*?\n)??" + re.escape(_END), re.DOTALL
+)
+
+#: Rows as `record.read` gives them.
+Rows = Sequence[Mapping[str, Any]]
+
+
+def markdown(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """A table in Markdown; every line has as many cells as the header."""
+    rows = [header, ["---"] * len(header), *lines]
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def times(ratio: float | None, interval: Sequence[float] | None) -> str:
+    """A ratio with its interval: `2.50 (2.31–2.64)`; nothing where there is none."""
+    if ratio is None:
+        return ""
+    return f"{ratio:.2f}" + (f" ({interval[0]:.2f}–{interval[1]:.2f})" if interval else "")
+
+
+def _grid(
+    rows: Rows,
+    keys: Sequence[str],
+    name: Callable[[Any], Sequence[str]],
+    first: Callable[[Any], str],
+    others: Callable[[Any], str],
+) -> str:
+    """A line for each `name` of a row, under `keys`, and a column for each protocol.
+
+    A cell is what `first` makes of stock's row, `others` of the rest.
+    """
+    protocols = list(dict.fromkeys(row["protocol"] for row in rows))
+    cells: dict[tuple[str, ...], dict[str, str]] = {}
+    for row in rows:
+        text = (first if row["protocol"] == STOCK else others)(row)
+        cells.setdefault(tuple(name(row)), {})[row["protocol"]] = text
+    header = list(keys)
+    for protocol in protocols:
+        paths = {row["fabric"] for row in rows if row["protocol"] == protocol}
+        header.append(f"`{protocol}` ({', '.join(sorted(paths))})")
+    return markdown(
+        header, [[*line, *(of.get(p, "") for p in protocols)] for line, of in cells.items()]
+    )
+
+
+def _metric(rows: Rows, metric: str) -> Rows:
+    return [row for row in rows if row["metric"] == metric]
+
+
+def _size(row: Any) -> list[str]:
+    return [str(Size(row["bytes"], row["tensors"]))]
+
+
+def _median(row: Any) -> str:
+    return duration(row["median_us"])
+
+
+def _ratio(row: Any) -> str:
+    return times(row["ratio"], row["ratio_interval"])
+
+
+def _cpu(row: Any) -> str:
+    return duration(row["cpu_us_per_step"])
+
+
+def recv_steps(rows: Rows) -> str:
+    """Stock's median time of a step, and of each other protocol stock's over its own."""
+    return _grid(_metric(rows, recv.STEP), [""], _size, _median, _ratio)
+
+
+def recv_cold(rows: Rows) -> str:
+    """As `recv_steps`, of the first step after an idle pause."""
+    return _grid(_metric(rows, recv.COLD), [""], _size, _median, _ratio)
+
+
+def recv_cpu(rows: Rows) -> str:
+    """CPU time of all processes together, a step."""
+    return _grid(_metric(rows, recv.STEP), [""], _size, _cpu, _cpu)
+
+
+def _mix(row: Any) -> list[str]:
+    return [row["scheme"], str(row["workers"])]
+
+
+def recommender_rate(rows: Rows) -> str:
+    """Stock's steps a second, and each other protocol's over them."""
+    return _grid(
+        _metric(rows, recommender.STEPS_PER_SECOND),
+        ["mix", "workers"],
+        _mix,
+        lambda row: f"{row['value']:.0f}/s",
+        _ratio,
+    )
+
+
+def recommender_p99(rows: Rows) -> str:
+    """The time that a step in a hundred exceeds."""
+
+    def late(row: Any) -> str:
+        return duration(row["value"])
+
+    return _grid(_metric(rows, recommender.P99_US), ["mix", "workers"], _mix, late, late)
+
+
+def recommender_cpu(rows: Rows) -> str:
+    """CPU time of the parameter server, a step."""
+
+    def spent(row: Any) -> str:
+        return duration(row["value"] * 1e6)
+
+    chosen = _metric(rows, recommender.PS_CPU_S_PER_STEP)
+    return _grid(chosen, ["mix", "workers"], _mix, spent, spent)
+
+
+def all_reduce(rows: Rows) -> str:
+    """Stock's time of an all-reduce, and of each other protocol stock's over its own."""
+    return _grid(
+        rows, ["workers", ""], lambda row: [str(row["workers"]), *_size(row)], _median, _ratio
+    )
+
+
+def train(rows: Rows) -> str:
+    """A line for each protocol."""
+    lines = [
+        [
+            f"`{row['protocol']}`",
+            row["fabric"],
+            f"{statistics.median(row['samples']):.0f}",
+            spread_of(row["samples"]),
+            times(row["ratio"], row["ratio_interval"]),
+            f"{row['accuracy']:.1%}",
+        ]
+        for row in rows
+    ]
+    return markdown(["", "path", "steps/s", "rounds", "to stock", "accuracy"], lines)
+
+
+def provenance(made: record.Record, file: str) -> str:
+    """What a file's rows were measured on and by, as one paragraph."""
+    cores = made["cores"]
+    limited = f" limited to {cores['quota']:g}" if cores["quota"] is not None else ""
+    commit, _, dirty = made["commit"].partition("-")
+    return (
+        f"[{file}](measured/{file}): `{' '.join(made['command'])}`, {made['date'][:10]}, commit "
+        f"{commit[:12]}{' with changes' if dirty else ''}, wheel {made['wheel']['sha256'][:12]}; "
+        f"{made['cpu']}, {cores['usable']} cores{limited}, {made['memory_bytes'] / 2**30:.0f} GiB, "
+        f"Linux {made['kernel']}, glibc {made['glibc']}; load at the start {made['load'][0]:g}.\n"
+    )
+
+
+#: Table → the file in docs/measured/ that has its rows, and what makes it of them.
+TABLES: dict[str, tuple[str, Callable[[Rows], str]]] = {
+    "recv": ("recv.json", recv_steps),
+    "recv-cpu": ("recv.json", recv_cpu),
+    "recv-cold": ("recv-cold.json", recv_cold),
+    "recv-strategy": ("recv-strategy.json", recv_steps),
+    "train": ("train.json", train),
+    "recommender": ("recommender.json", recommender_rate),
+    "recommender-p99": ("recommender.json", recommender_p99),
+    "recommender-cpu": ("recommender.json", recommender_cpu),
+    "recommender-strategy": ("recommender-strategy.json", recommender_rate),
+    "allreduce": ("allreduce.json", all_reduce),
+}
+
+
+def render(text: str, folder: Path = FOLDER) -> str:
+    """`text` with every table and record made anew from the rows in `folder`.
+
+    Raises ArtfError when one has no maker or no place, or when a table stands outside the marks.
+    """
+    placed: set[str] = set()
+
+    def block(found: re.Match[str]) -> str:
+        kind, name = found[1], found[2]
+        placed.add(name)
+        if kind == "record":
+            made = provenance(record.read(folder / name)[1], name)
+        elif name in TABLES:
+            file, make = TABLES[name]
+            made = make(record.read(folder / file)[0])
+        else:
+            raise ArtfError(
+                f"{PAGE.name} has a table {name!r} that nothing makes",
+                f"choose of {', '.join(TABLES)}, or add it to bench/figures.py",
+            )
+        return f"<!-- {kind}: {name} -->\n{made}{_END}"
+
+    new = _BLOCK.sub(block, text)
+    lost = [line for line in _BLOCK.sub("", text).splitlines() if line.startswith(("|", "<!--"))]
+    if lost:
+        raise ArtfError(
+            f"{PAGE.name} has a line outside the marks of a table: {lost[0]}",
+            "let bench/figures.py make that table",
+        )
+    for kind, names in (("table", set(TABLES)), ("record", {file for file, _ in TABLES.values()})):
+        for name in sorted(names - placed):
+            raise ArtfError(
+                f"{PAGE.name} has no place for the {kind} {name}",
+                f"add the lines <!-- {kind}: {name} --> and {_END}",
+            )
+    return new

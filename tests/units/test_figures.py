@@ -1,0 +1,148 @@
+"""Tables of docs made from raw rows, and all parts measured by one command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from artf_cli.bench import everything, figures, record, recv, train
+from artf_cli.bench.recv import Samples
+from artf_cli.bench.sizes import EMPTY, Size
+from artf_cli.errors import ArtfError
+
+FILES = {"recv": "recv.json", "recv-cpu": "recv.json", "recv-cold": "recv.json"}
+FILES["train"] = "train.json"
+PAGE = "\n".join(
+    f"<!-- {kind}: {name} -->\nstale\n| 1 |\n<!-- end -->\n"
+    for kind, names in (("record", ("recv.json", "train.json")), ("table", FILES))
+    for name in names
+)
+
+
+def made(wheel: Path) -> record.Record:
+    return {
+        **record.record(wheel, ["scripts/artf", "bench", "all"]),
+        "commit": "0123456789abcdef-dirty",
+        "cpu": "A CPU",
+        "cores": {"usable": 2, "quota": 1.5},
+        "memory_bytes": 8 << 30,
+        "kernel": "6.1.0",
+        "glibc": "2.36",
+        "date": "2026-11-22T12:00:00Z",
+        "load": [0.25, 1.0, 1.0],
+    }
+
+
+@pytest.fixture
+def wheel(tmp_path: Path) -> Path:
+    path = tmp_path / "x.whl"
+    path.write_bytes(b"a wheel")
+    return path
+
+
+@pytest.fixture
+def folder(tmp_path: Path, wheel: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    tables = {name: (file, figures.TABLES[name][1]) for name, file in FILES.items()}
+    monkeypatch.setattr(figures, "TABLES", tables)
+    samples = {
+        ("grpc", EMPTY): Samples("tcp", [500.0] * 6, [900.0] * 6, 0.003, 6),
+        ("grpc+ar", EMPTY): Samples("shm", [250.0] * 6, [300.0] * 6, 0.0015, 6),
+        ("grpc", Size(1 << 20)): Samples("tcp", [1000.0] * 6, [1800.0] * 6, 0.006, 6),
+        ("grpc+ar", Size(1 << 20)): Samples("shm", [400.0, 500.0] * 3, [600.0] * 6, 0.003, 6),
+    }
+    trained = [
+        train.Trained("grpc", [200.0] * 6, 0.98, 1, {"worker:0": "tcp"}),
+        train.Trained("grpc+ar", [230.0, 250.0] * 3, 0.975, 1, {"worker:0": "shm"}),
+    ]
+    record.write(tmp_path / "raw/recv.json", recv.rows_of(samples), made(wheel))
+    record.write(tmp_path / "raw/train.json", train.rows_of(trained), made(wheel))
+    return tmp_path / "raw"
+
+
+def test_tables_come_from_rows(folder: Path, wheel: Path) -> None:
+    text = figures.render(f"above\n{PAGE}below\n", folder)
+    assert text.startswith("above\n<!-- record: recv.json -->\n[recv.json](measured/recv.json)")
+    assert text.endswith("<!-- end -->\nbelow\n")
+    assert "stale" not in text
+    expected = """<!-- table: recv -->
+|  | `grpc` (tcp) | `grpc+ar` (shm) |
+| --- | --- | --- |
+| empty | 500 µs | 2.00 (2.00–2.00) |
+| 1 MiB | 1.0 ms | 2.22 (2.00–2.50) |
+<!-- end -->
+"""
+    assert expected in text
+    assert "| 1 MiB | 1.8 ms | 3.00 (3.00–3.00) |" in text
+    assert "| 1 MiB | 1.0 ms | 500 µs |" in text
+    assert "| `grpc+ar` | shm | 240 | -4% +4% | 1.20 (1.15–1.25) | 97.5% |" in text
+    sha = made(wheel)["wheel"]["sha256"][:12]
+    assert (
+        "`scripts/artf bench all`, 2026-11-22, commit 0123456789ab with changes, "
+        f"wheel {sha}; A CPU, 2 cores limited to 1.5, 8 GiB, Linux 6.1.0, glibc 2.36; "
+        "load at the start 0.25." in text
+    )
+    assert figures.render(text, folder) == text
+
+
+@pytest.mark.parametrize(
+    ("page", "said"),
+    [
+        (PAGE + "| a | table |\n", r"a line outside the marks of a table: \| a \| table \|"),
+        (PAGE + "<!-- table: recv -->\n", "a line outside the marks of a table: <!-- table"),
+        (PAGE.replace("table: recv-cold", "table: recv-cool"), "'recv-cool' that nothing makes"),
+        (PAGE.replace("<!-- table: train -->\nstale\n| 1 |\n", ""), "outside the marks"),
+        (PAGE[: PAGE.index("<!-- table: train")], "no place for the table train"),
+        (PAGE[PAGE.index("<!-- record: train") :], r"no place for the record recv\.json"),
+    ],
+)
+def test_a_page_that_does_not_fit_is_refused(folder: Path, page: str, said: str) -> None:
+    with pytest.raises(ArtfError, match=said):
+        figures.render(page, folder)
+
+
+def test_rows_without_a_record_are_refused(folder: Path) -> None:
+    (folder / "recv.json").write_text('{"rows": []}\n')
+    with pytest.raises(ArtfError, match=r"recv\.json has no rows with a record"):
+        figures.render(PAGE, folder)
+
+
+def test_mixes_and_rings_have_a_line_for_each_number_of_workers() -> None:
+    def row(protocol: str, workers: int, **more: Any) -> dict[str, Any]:
+        common = {"fabric": "tcp", "scheme": "A", "metric": "p99_us", "value": 1500.0}
+        size = {"bytes": 1 << 20, "tensors": 1, "median_us": 250.0}
+        ratio = {"ratio": 2.0, "ratio_interval": [1.5, 2.5]}
+        return {"protocol": protocol, "workers": workers, **common, **size, **ratio, **more}
+
+    rows = [row(name, count) for count in (1, 2) for name in ("grpc", "grpc+ar")]
+    head = "`grpc` (tcp) | `grpc+ar` (tcp) |\n| --- | --- | --- | --- |\n"
+    late = "".join(f"| A | {count} | 1.5 ms | 1.5 ms |\n" for count in (1, 2))
+    assert figures.recommender_p99(rows) == f"| mix | workers | {head}{late}"
+    ring = "".join(f"| {count} | 1 MiB | 250 µs | 2.00 (1.50–2.50) |\n" for count in (1, 2))
+    assert figures.all_reduce(rows) == f"| workers |  | {head}{ring}"
+    rate = [row("grpc", 1, metric="steps_per_second", value=80.4), *rows]
+    assert "| A | 1 | 80/s |" in figures.recommender_rate(rate)
+    cpu = [row("grpc+ar", 1, metric="ps_cpu_s_per_step", value=0.0042), *rows]
+    assert "| A | 1 | 4.2 ms |" in figures.recommender_cpu(cpu)
+
+
+def test_every_part_is_written_with_its_record(
+    tmp_path: Path, wheel: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def part(lab: everything.Lab) -> list[dict[str, Any]]:
+        return [{"python": str(lab.python)}]
+
+    monkeypatch.setattr(everything, "PARTS", {"one": part, "two": part})
+    lab = everything.Lab(Path("/x/python"), {})
+    files = everything.run(lab, wheel, {}, tmp_path / "new", ["bench", "all"], ["two"])
+    assert files == [tmp_path / "new/two.json"]
+    rows, made = record.read(files[0])
+    assert rows == [{"python": "/x/python"}]
+    assert made["command"] == ["bench", "all"]
+
+
+def test_every_table_has_a_part_that_measures_it() -> None:
+    assert {file for file, _ in figures.TABLES.values()} == {
+        f"{name}.json" for name in everything.PARTS
+    }
