@@ -190,17 +190,24 @@ def bench_train(
     multiple=True,
     help="Measure this part alone; may be repeated.",
 )
+@click.option(
+    "--rounds",
+    type=click.IntRange(1, 1000),
+    help="Rounds of every part, for a quick look [default: as many as give intervals].",
+)
 @base_option
 @python_option
-def bench_all(output: Path, parts: tuple[str, ...], base: str, python: str | None) -> None:
+def bench_all(
+    output: Path, parts: tuple[str, ...], rounds: int | None, base: str, python: str | None
+) -> None:
     """Measures all that docs/measured.md shows, and writes its tables anew.
 
-    Takes some ten minutes, on a machine that has nothing else to do.
+    Takes some fifteen minutes, on a machine that has nothing else to do.
     """
     built = build.build(base, python).wheel
     wheels = {UPSTREAM_WHEEL: upstream_wheel(base, built)}
     others = {word: venv.make(wheel) for word, wheel in wheels.items()}
-    lab = everything.Lab(venv.make(built), others)
+    lab = everything.Lab(venv.make(built), others, rounds)
     chosen = parts or tuple(everything.PARTS)
     for path in everything.run(lab, built, wheels, output, command_line(), chosen):
         out.print(f"raw rows: {path}", soft_wrap=True)

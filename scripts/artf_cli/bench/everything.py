@@ -27,42 +27,69 @@ Rows = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Lab:
-    """The Python of the built wheel's environment, and of others by their word in a label."""
+    """The Python of the built wheel's environment, and of others by their word in a label; how many
+    rounds each part has, None for as many as it should."""
 
     python: Path
     others: Mapping[str, Path]
+    rounds: int | None = None
 
 
 def _recv(lab: Lab) -> Rows:
     ways = (*_WAYS, recv.UPSTREAM)
-    return recv.run(lab.python, ways, rounds=_ROUNDS, cold_rounds=0, wheels=lab.others)
+    return recv.run(
+        lab.python, ways, rounds=lab.rounds or _ROUNDS, cold_rounds=0, wheels=lab.others
+    )
 
 
 def _recv_cold(lab: Lab) -> Rows:
-    rows = recv.run(lab.python, _TRANSPORTS, _COLD_SIZES, rounds=1, cold_rounds=_COLD_ROUNDS)
+    rows = recv.run(
+        lab.python,
+        _TRANSPORTS,
+        _COLD_SIZES,
+        rounds=1,
+        cold_rounds=lab.rounds or _COLD_ROUNDS,
+    )
     return [row for row in rows if row["metric"] == recv.COLD]
 
 
 def _recv_strategy(lab: Lab) -> Rows:
     return recv.run(
-        lab.python, _TRANSPORTS, _STRATEGY_SIZES, rounds=_ROUNDS, cold_rounds=0, api=STRATEGY
+        lab.python,
+        _TRANSPORTS,
+        _STRATEGY_SIZES,
+        rounds=lab.rounds or _ROUNDS,
+        cold_rounds=0,
+        api=STRATEGY,
     )
 
 
 def _train(lab: Lab) -> Rows:
-    return train.rows_of(train.run(lab.python, _WAYS))
+    return train.rows_of(train.run(lab.python, _WAYS, lab.rounds or train.DEFAULT_ROUNDS))
 
 
 def _recommender(lab: Lab) -> Rows:
-    return recommender.run(lab.python, _TRANSPORTS)
+    return recommender.run(lab.python, _TRANSPORTS, rounds=lab.rounds or recommender.DEFAULT_ROUNDS)
 
 
 def _recommender_strategy(lab: Lab) -> Rows:
-    return recommender.run(lab.python, (STOCK, AR), workers=(2,), api=STRATEGY)
+    return recommender.run(
+        lab.python,
+        (STOCK, AR),
+        workers=(2,),
+        rounds=lab.rounds or recommender.DEFAULT_ROUNDS,
+        api=STRATEGY,
+    )
 
 
 def _all_reduce(lab: Lab) -> Rows:
-    return allreduce.run(lab.python, _TRANSPORTS, _RING_SIZES, workers=(2, 4))
+    return allreduce.run(
+        lab.python,
+        _TRANSPORTS,
+        _RING_SIZES,
+        workers=(2, 4),
+        rounds=lab.rounds or allreduce.DEFAULT_ROUNDS,
+    )
 
 
 #: File in docs/measured/ without its ending → what measures its rows.
