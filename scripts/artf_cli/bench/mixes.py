@@ -18,7 +18,7 @@ class Mix:
     """One step: a worker pulls every tensor, then pushes every one.
 
     The first `updates` pushes are added to the first `updates` tensors that are pulled, so they
-    have their sizes; then come pieces of ids, which the parameter server counts in tables.
+    have their sizes; then come pieces of ids, which the parameter server counts.
     """
 
     name: str

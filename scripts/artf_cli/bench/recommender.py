@@ -224,7 +224,7 @@ def _burst(cluster: Cluster, mix: Mix, workers: int, into: Measured) -> int:
     into.steps += steps
     into.steps_us += times
     into.fabrics.append(agreed([pulled, pushed]))
-    return steps + sum(answer["steps"] for answer in warmed.values())
+    return int(steps + sum(answer["steps"] for answer in warmed.values()))
 
 
 def percentile(values: Sequence[float], percent: int) -> float:

@@ -6,6 +6,7 @@ Every task runs this script, is a worker, and gets the same commands of `artf_cl
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import Any
 
 import tensorflow as tf
@@ -31,9 +32,15 @@ class AllReduceTask(Task):
         self._steps: dict[int, Any] = {}
 
     def do_serve(
-        self, cluster: dict[str, list[str]], job: str, index: int, protocol: str
+        self,
+        cluster: dict[str, list[str]],
+        job: str,
+        index: int,
+        protocol: str,
+        channels: int = 0,
+        spin: bool = True,
     ) -> dict[str, Any]:
-        """Joins the workers, who all must get this command at once."""
+        """Joins the workers, who all must get this command at once, with TensorFlow's settings."""
         self.take_place(cluster, index)
         self._workers = len(cluster[job])
         tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
@@ -54,11 +61,7 @@ class AllReduceTask(Task):
             # What a function holds has no device, which all_reduce wants.
             return tf.distribute.get_replica_context().all_reduce("sum", tf.identity(value))
 
-        @tf.function
-        def step() -> Any:
-            return self._strategy.run(in_replica)
-
-        self._steps[size] = step
+        self._steps[size] = tf.function(partial(self._strategy.run, in_replica))
 
     def do_check(self, size: int) -> None:
         """Reduces once; raises ValueError unless every element is the sum of all workers'."""

@@ -15,47 +15,49 @@ _FLOAT = 4
 _ID = 8
 _INCREMENTS = 5
 _SHIFTS = 64
+# No size of a chunk is a multiple of this prime.
+_PERIOD = 251
 
 #: Makes a variable on the parameter server: (name, what makes its first value).
 Make = Callable[[str, Callable[[], Any]], Any]
 
 
-def _pattern(size: int, seed: int) -> Any:
-    """`size` whole numbers that depend on `seed` only; sums of them stay exact in float32."""
-    words = tf.random.stateless_uniform(
-        [size], seed=(seed, 0), minval=0, maxval=256, dtype=tf.int32, alg="philox"
-    )
-    return tf.cast(words, tf.float32)
-
-
-def _increment(column: int) -> int:
-    """What each step adds to every element of a column."""
-    return 1 + column % _INCREMENTS
+def _pattern(size: int, offset: int = 0) -> Any:
+    """`size` whole numbers from 0 up that depend on their place; float32 sums stay exact."""
+    return tf.cast((tf.range(size) + offset) % _PERIOD, tf.float32)
 
 
 class Model:
-    """What a mix keeps on the parameter server: columns that are pulled, tables that count ids.
+    """What a mix keeps on the parameter server: columns that are pulled, and a count of each id.
 
     The sizes are bytes. The first `updates` columns also get an update of their size in each step;
-    the tables get a piece of ids each.
+    each of `ids` is a piece of ids to count.
     """
 
     def __init__(self, pulls: Sequence[int], updates: int, ids: Sequence[int], make: Make) -> None:
+        self._sizes = [size // _FLOAT for size in pulls]
+        offsets = [sum(self._sizes[:i]) for i in range(len(pulls))]
         self._columns = [
-            make(f"column_{i}", partial(_pattern, size // _FLOAT, i))
-            for i, size in enumerate(pulls)
+            make(f"column_{i}", partial(_pattern, size, offset))
+            for i, (size, offset) in enumerate(zip(self._sizes, offsets))
+        ]
+        # What each step adds to every element of a column.
+        self._added = [
+            float(1 + i % _INCREMENTS) if i < updates else 0.0 for i in range(len(pulls))
         ]
         self._updates = updates
-        self._pieces = [size // _ID for size in ids]
-        self._tables = [
-            make(f"table_{i}", partial(tf.zeros, [length + _SHIFTS]))
-            for i, length in enumerate(self._pieces)
-        ]
+        # The ids of a piece: from its number on, which begins anew after a while.
+        self._pieces = [(i % _SHIFTS, i % _SHIFTS + size // _ID) for i, size in enumerate(ids)]
+        self._hits = [0] * max((end for _, end in self._pieces), default=0)
+        for begin, end in self._pieces:
+            for number in range(begin, end):
+                self._hits[number] += 1
+        self._counts = make("counts", partial(tf.zeros, [len(self._hits)], tf.int64))
 
     @property
     def variables(self) -> list[Any]:
         """All of them, in the order in which they were made."""
-        return [*self._columns, *self._tables]
+        return [*self._columns, self._counts]
 
     def step(self) -> list[Any]:
         """Pulls all columns, then pushes all updates and ids; the operations that end the step."""
@@ -64,49 +66,46 @@ class Model:
         arrived = [tf.identity(_read(column)) for column in self._columns]
         # An update follows from what was pulled, as a gradient does; columns are never negative.
         slope = tf.sign(arrived[-1][0] + 1.0)
-        slopes = [slope * float(1 + i) for i in range(_INCREMENTS)]
+        slopes = {added: slope * added for added in set(self._added)}
         with tf.control_dependencies(arrived):
             updates = [
-                tf.fill(column.shape, slopes[i % _INCREMENTS])
-                for i, column in enumerate(self._columns[: self._updates])
+                tf.fill([size], slopes[added])
+                for size, added in zip(self._sizes[: self._updates], self._added)
             ]
-            pieces = [
-                tf.range(i % _SHIFTS, i % _SHIFTS + length, dtype=tf.int64)
-                for i, length in enumerate(self._pieces)
-            ]
+            pieces = [tf.range(begin, end, dtype=tf.int64) for begin, end in self._pieces]
         done = []
         for column, update in zip(self._columns, updates):
             with tf.device(column.device):
                 done.append(column.assign_add(update, read_value=False))
-        for table, piece in zip(self._tables, pieces):
-            with tf.device(table.device):
+        with tf.device(self._counts.device):
+            one = tf.constant(1, tf.int64)
+            for piece in pieces:
                 done.append(
                     tf.raw_ops.ResourceScatterAdd(
-                        resource=table.handle, indices=piece, updates=tf.constant(1.0)
+                        resource=self._counts.handle, indices=piece, updates=one
                     )
                 )
         return done
 
     def wrong(self, steps: Any) -> Any:
         """For each variable, how many elements differ from what `steps` (a scalar) steps leave."""
-        counts = []
-        for i, column in enumerate(self._columns):
-            added = steps * float(_increment(i)) if i < self._updates else 0.0
-            counts.append(_differ(column, _pattern(column.shape[0], i) + added))
-        for i, (table, length) in enumerate(zip(self._tables, self._pieces)):
-            before = i % _SHIFTS
-            hit = tf.pad(tf.ones([length]), [[before, _SHIFTS - before]])
-            counts.append(_differ(table, hit * steps))
-        return tf.stack(counts) if counts else tf.zeros([0], tf.int64)
+        counts = tf.identity(_read(self._counts))
+        hits = tf.constant(self._hits, tf.int64, [len(self._hits)]) * tf.cast(steps, tf.int64)
+        wrong = [tf.math.count_nonzero(tf.not_equal(counts, hits))]
+        if self._columns:
+            values = tf.concat([tf.identity(_read(column)) for column in self._columns], 0)
+            expected = _pattern(sum(self._sizes)) + tf.repeat(
+                tf.constant(self._added) * tf.cast(steps, tf.float32), self._sizes
+            )
+            numbers = tf.repeat(tf.range(len(self._sizes)), self._sizes)
+            differ = tf.cast(tf.not_equal(values, expected), tf.int64)
+            wrong = [tf.math.segment_sum(differ, numbers), wrong]
+        return tf.concat(wrong, 0)
 
 
 def _read(variable: Any) -> Any:
     with tf.device(variable.device):
         return variable.read_value()
-
-
-def _differ(variable: Any, expected: Any) -> Any:
-    return tf.math.count_nonzero(tf.not_equal(tf.identity(_read(variable)), expected))
 
 
 def check(counts: Any, variables: Sequence[Any], steps: int) -> None:

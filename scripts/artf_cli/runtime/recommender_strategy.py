@@ -36,11 +36,10 @@ class RecommenderTask(StrategyTask):
             pulls, updates, ids, lambda part, initial: self.make(f"{name}/{part}", initial)
         )
 
-        @tf.function
         def step() -> None:
             model.step()
 
-        self._mixes[name] = _Mix(model, step, tf.function(model.wrong))
+        self._mixes[name] = _Mix(model, tf.function(step), tf.function(model.wrong))
 
     def do_initialise(self, name: str) -> None:
         """Nothing: see `do_mix`."""
@@ -48,7 +47,7 @@ class RecommenderTask(StrategyTask):
     def do_check(self, name: str, steps: int) -> None:
         """Pulls all variables of a mix; ValueError unless they are what `steps` steps leave."""
         mix = self._mixes[name]
-        counts = self.fetch(mix.wrong, tf.constant(float(steps)))
+        counts = self.fetch(mix.wrong, tf.constant(steps, tf.int64))
         check(counts, mix.model.variables, steps)
 
     def do_warm(self, name: str) -> dict[str, Any]:

@@ -53,7 +53,7 @@ class RecommenderTask(Task):
             model = Model(pulls, updates, ids, make)
             initialise = tf.group(*(variable.initializer for variable in model.variables))
             operation = tf.group(*model.step())
-            steps = tf.compat.v1.placeholder(tf.float32, [])
+            steps = tf.compat.v1.placeholder(tf.int64, [])
             wrong = model.wrong(steps)
         session = tf.compat.v1.Session(
             self.server.target, graph=graph, config=session_config(self.index)
@@ -69,7 +69,7 @@ class RecommenderTask(Task):
     def do_check(self, name: str, steps: int) -> None:
         """Pulls all variables of a mix; ValueError unless they are what `steps` steps leave."""
         mix = self._mixes[name]
-        counts = run_step(partial(mix.session.run, mix.wrong, {mix.steps: float(steps)}))
+        counts = run_step(partial(mix.session.run, mix.wrong, {mix.steps: steps}))
         check(counts, mix.model.variables, steps)
 
     def do_warm(self, name: str) -> dict[str, Any]:

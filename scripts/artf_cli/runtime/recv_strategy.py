@@ -24,6 +24,8 @@ class RecvTask(StrategyTask):
         super().__init__()
         self._steps: list[Any] = []
         self._checks: list[Any] = []
+        # One call for each variable, not ten operations over the network.
+        self._pattern = tf.function(pattern)
 
     def do_case(self, size: int, tensors: int, seed: int) -> dict[str, Any]:
         """Makes a case of `tensors` tensors of `size` bytes and checks it; returns its number.
@@ -31,10 +33,8 @@ class RecvTask(StrategyTask):
         Without a tensor its step is an empty function. Raises ValueError when what arrives differs.
         """
         number = len(self._steps)
-        sources = [
-            self.make(f"case_{number}/source_{i}", partial(pattern, size, (seed, i)))
-            for i in range(tensors)
-        ]
+        first = [partial(self._pattern, size, tf.constant((seed, i))) for i in range(tensors)]
+        sources = [self.make(f"case_{number}/source_{i}", one) for i, one in enumerate(first)]
 
         def arrive() -> list[Any]:
             values = []
@@ -44,20 +44,18 @@ class RecvTask(StrategyTask):
                 values.append(tf.identity(value))
             return values
 
-        @tf.function
         def step() -> Any:
             with tf.control_dependencies(arrive()):
                 return tf.constant(0)
 
-        @tf.function
         def prints() -> Any:
             return [
-                tf.stack([fingerprint(tensor), fingerprint(pattern(size, (seed, i)))])
-                for i, tensor in enumerate(arrive())
+                tf.stack([fingerprint(tensor), fingerprint(expected())])
+                for tensor, expected in zip(arrive(), first)
             ]
 
-        self._steps.append(partial(self.wave, step))
-        self._checks.append(lambda: check_fingerprints(self.fetch(prints), size))
+        self._steps.append(partial(self.wave, tf.function(step)))
+        self._checks.append(partial(self._check_values, tf.function(prints), size))
         self.do_check(number)
         self._steps[-1]()
         return {"case": number}
@@ -65,6 +63,9 @@ class RecvTask(StrategyTask):
     def do_check(self, case: int) -> None:
         """Checks once more that a case's values arrive; raises ValueError as `do_case`."""
         self._checks[case]()
+
+    def _check_values(self, prints: Any, size: int) -> None:
+        check_fingerprints(self.fetch(prints), size)
 
     def do_warm(self, case: int) -> None:
         """Wakes threads and pages before a burst: what that costs, cold steps show."""

@@ -19,8 +19,8 @@ from timing import burst
 _RECV = ("_Recv", "_HostRecv")
 
 
-def pattern(size: int, seed: tuple[int, int]) -> Any:
-    """`size` bytes that depend on `seed` only, the same in every process and TensorFlow."""
+def pattern(size: int, seed: Any) -> Any:
+    """`size` bytes that depend on `seed` (two numbers) only, the same in every TensorFlow."""
     words = tf.random.stateless_uniform(
         [(size + 3) // 4], seed=seed, minval=None, maxval=None, dtype=tf.int32, alg="philox"
     )

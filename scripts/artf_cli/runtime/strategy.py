@@ -22,11 +22,17 @@ class StrategyTask(Task):
         self.workers = 0
 
     def do_serve(
-        self, cluster: dict[str, list[str]], job: str, index: int, protocol: str, **settings: Any
+        self,
+        cluster: dict[str, list[str]],
+        job: str,
+        index: int,
+        protocol: str,
+        channels: int = 0,
+        spin: bool = True,
     ) -> dict[str, Any]:
         """Starts this task's server; the chief connects to the others, which must serve by then."""
         if job != "chief":
-            return super().do_serve(cluster, job, index, protocol, **settings)
+            return super().do_serve(cluster, job, index, protocol, channels, spin)
         self.take_place(cluster, index)
         self.workers = len(cluster["worker"])
         # As in a session's step: what is measured is what was written.
