@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from artf_cli.bench.mixes import KIB, MIB, MIXES, spread
+from artf_cli.paths import REPO
 
 
 @pytest.mark.parametrize(
@@ -41,6 +42,13 @@ def test_the_other_mixes_have_their_ranges() -> None:
     assert (ctr.updates, set(ctr.ids)) == (0, {KIB, 2 * KIB, 3 * KIB, 4 * KIB})
     assert (min(hot.pulls), max(hot.pulls)) == (64 * KIB, 6 * MIB)
     assert fused.pushes == (MIB, 16 * MIB)
+
+
+def test_the_page_says_what_each_moves() -> None:
+    text = (REPO / "docs" / "measured.md").read_text()
+    for name, mix in MIXES.items():
+        (line,) = [line for line in text.splitlines() if line.startswith(f"- *{name}*")]
+        assert not mix.pulls or line.endswith(f"; {mix.total_bytes / 1e6:.1f} MB.")
 
 
 def test_a_spread_grows_by_one_factor_from_end_to_end() -> None:

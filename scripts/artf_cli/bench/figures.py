@@ -16,6 +16,7 @@ from typing import Any
 from artf_cli.bench import recommender, record, recv
 from artf_cli.bench.sizes import Size
 from artf_cli.bench.table import duration, spread_of
+from artf_cli.bench.traffic import NOTHING
 from artf_cli.errors import ArtfError
 from artf_cli.paths import REPO
 from artf_cli.variants import STOCK
@@ -62,7 +63,7 @@ def _grid(
         cells.setdefault(tuple(name(row)), {})[row["protocol"]] = text
     header = list(keys)
     for protocol in protocols:
-        paths = {row["fabric"] for row in rows if row["protocol"] == protocol}
+        paths = {row["fabric"] for row in rows if row["protocol"] == protocol} - {NOTHING}
         header.append(f"`{protocol}` ({', '.join(sorted(paths))})")
     return markdown(
         header, [[*line, *(of.get(p, "") for p in protocols)] for line, of in cells.items()]
