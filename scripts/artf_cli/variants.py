@@ -3,7 +3,8 @@
 `PROTOCOL[/SETTING…][@WHEEL]`, where a setting is
 
 - `tcp` or `shm`: the only fabric that `grpc+ar` may use (`AR_GRPC_FABRICS`),
-- `Nchannels`: connections to each other task (`rpc_options.num_channels_per_target`),
+- `Nchannels`: channels to each other task (`rpc_options.num_channels_per_target`), a connection
+  each: channels of a process to one address share a connection unless gRPC is told not to,
 - `threads`: no thread of the pools spins, as patches/tensorflow/0012 has it for `grpc+ar` on few
   cores. That a step runs on the thread that waits for it (0013) is code, and stock cannot be given
   it: `grpc+ar/tcp` has both.
@@ -63,6 +64,7 @@ def parse(label: str) -> Variant:
             environment["AR_GRPC_FABRICS"] = word
         elif channels:
             settings["channels"] = int(channels[1])
+            environment["TF_GRPC_DEFAULT_OPTIONS"] = "grpc.use_local_subchannel_pool=1"
         elif word == "threads":
             settings["spin"] = False
         else:

@@ -7,6 +7,9 @@ import pytest
 from artf_cli.errors import ArtfError
 from artf_cli.variants import Variant, parse
 
+# What keeps gRPC's channels from sharing a connection.
+APART = {"TF_GRPC_DEFAULT_OPTIONS": "grpc.use_local_subchannel_pool=1"}
+
 
 @pytest.mark.parametrize(
     ("label", "variant"),
@@ -18,13 +21,17 @@ from artf_cli.variants import Variant, parse
             "grpc+ar/tcp",
             Variant("grpc+ar/tcp", "grpc+ar", environment={"AR_GRPC_FABRICS": "tcp"}),
         ),
-        ("grpc/4channels", Variant("grpc/4channels", "grpc", settings={"channels": 4})),
+        (
+            "grpc/4channels",
+            Variant("grpc/4channels", "grpc", environment=APART, settings={"channels": 4}),
+        ),
         (
             "grpc/threads/2channels@against",
             Variant(
                 "grpc/threads/2channels@against",
                 "grpc",
                 "against",
+                APART,
                 settings={"spin": False, "channels": 2},
             ),
         ),

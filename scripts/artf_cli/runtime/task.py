@@ -109,7 +109,7 @@ class Task:
     ) -> dict[str, Any]:
         """Starts the server of this task; exits with one line when there is no such protocol.
 
-        It opens `channels` connections to each other task (0: as TensorFlow does); without `spin`
+        It has `channels` channels to each other task (0: as TensorFlow does); without `spin`
         the threads of its pools sleep as soon as they have nothing to do.
         """
         self.take_place(cluster, index)
