@@ -39,6 +39,8 @@ def test_every_command_has_help(command: str) -> None:
         ("bench", "recv", "--rounds", "0"),
         ("bench", "recv", "--against", "no-such.whl"),
         ("bench", "all", "--only", "spin"),
+        ("bench", "recommender", "--workers", "two"),
+        ("bench", "recv", "--api", "eager"),
         ("patches", "export", "grpc"),
         ("no-such-command",),
     ],
@@ -57,6 +59,8 @@ def test_a_wrong_argument_exits_2(arguments: tuple[str, ...]) -> None:
         (("bench", "recv", "--protocols", "grpc/fast"), "'grpc/fast' is no way to run a protocol"),
         (("bench", "recv", "--protocols", "grpc@against"), "grpc@against has no wheel to run"),
         (("bench", "train", "--protocols", "grpc@upstream"), "grpc@upstream has no wheel to run"),
+        (("bench", "recommender", "--mixes", "dlrm"), "there is no mix 'dlrm'"),
+        (("bench", "allreduce", "--workers", "1"), "a ring needs two workers"),
     ],
 )
 def test_a_failure_exits_1_with_one_line(arguments: tuple[str, ...], named: str) -> None:

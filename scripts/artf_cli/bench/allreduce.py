@@ -77,14 +77,9 @@ def run(
 
     Raises ArtfError on a bad argument, when a process fails, and when a sum is wrong.
     """
-    names = variants.of_this_wheel(protocols)
-    variants.for_strategy(names)
-    chosen = list(dict.fromkeys(_check_size(text) for text in sizes))
-    counts = sorted(set(workers))
-    if not names or not chosen or not counts or rounds < 1:
-        raise ArtfError("nothing to measure", "give at least one protocol, size and round")
-    if counts[0] < 2:
-        raise ArtfError("a ring needs two workers", "give --workers of 2 and more")
+    names, chosen, counts = check(protocols, sizes, workers)
+    if rounds < 1:
+        raise ArtfError("nothing to measure", "give at least one round")
     _check_memory(chosen, len(names), counts[-1])
     samples: dict[Case, list[float]] = {
         Case(name, size, count): [] for count in counts for size in chosen for name in names
@@ -100,6 +95,21 @@ def run(
                 _measure(clusters, chosen, rounds, meter, samples, fabrics)
                 leave_all(group, list(clusters.values()))
     return rows_of(samples, fabrics)
+
+
+def check(
+    protocols: Sequence[str], sizes: Sequence[str], workers: Sequence[int]
+) -> tuple[list[str], list[int], list[int]]:
+    """What these arguments of `run` ask for, each once; ArtfError says what cannot be measured."""
+    names = variants.of_this_wheel(protocols)
+    variants.for_strategy(names)
+    chosen = list(dict.fromkeys(_check_size(text) for text in sizes))
+    counts = sorted(set(workers))
+    if not names or not chosen or not counts:
+        raise ArtfError("nothing to measure", "give at least one protocol, one size and one ring")
+    if counts[0] < 2:
+        raise ArtfError("a ring needs two workers", "give --workers of 2 and more")
+    return names, chosen, counts
 
 
 def _check_size(text: str) -> int:

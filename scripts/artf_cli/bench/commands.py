@@ -272,8 +272,7 @@ def bench_recommender(
     as_json: bool,
 ) -> None:
     """A recommender's step: pulls and pushes of its tensors in one, by mix and workers."""
-    for mix in mixes:
-        recommender.find(mix)
+    recommender.check(protocols, mixes, workers, api)
     built = build.build(base, python).wheel
     installed = venv.make(built)
     made = record.record(built, command_line())
@@ -317,6 +316,7 @@ def bench_allreduce(
     as_json: bool,
 ) -> None:
     """All-reduces around a ring of workers (MultiWorkerMirroredStrategy)."""
+    allreduce.check(protocols, sizes, workers)
     built = build.build(base, python).wheel
     installed = venv.make(built)
     made = record.record(built, command_line())

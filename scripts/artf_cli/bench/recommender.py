@@ -97,15 +97,9 @@ def run(
     Raises ArtfError on a bad argument, when a process fails, and when the sums that the parameter
     server ends with are not those of all steps.
     """
-    names = variants.of_this_wheel(protocols)
-    if api == STRATEGY:
-        variants.for_strategy(names)
-    chosen = [find(name) for name in dict.fromkeys(mixes)]
-    counts = sorted(set(workers))
-    if not names or not chosen or not counts or counts[0] < 1 or rounds < 1:
-        raise ArtfError(
-            "nothing to measure", "give at least one protocol, mix, worker and round each"
-        )
+    names, chosen, counts = check(protocols, mixes, workers, api)
+    if rounds < 1:
+        raise ArtfError("nothing to measure", "give at least one round")
     measured: dict[Case, Measured] = {}
     # A coordinator uses all workers of its cluster, so each number of them needs one of its own.
     fleets = [[count] for count in counts] if api == STRATEGY else [counts]
@@ -124,11 +118,21 @@ def run(
     return rows_of(api, {case: measured[case] for case in order})
 
 
-def find(name: str) -> Mix:
-    """The mix of that name; ArtfError names all."""
-    if name not in MIXES:
-        raise ArtfError(f"there is no mix {name!r}", f"choose among {', '.join(MIXES)}")
-    return MIXES[name]
+def check(
+    protocols: Sequence[str], mixes: Sequence[str], workers: Sequence[int], api: str
+) -> tuple[list[str], list[Mix], list[int]]:
+    """What these arguments of `run` ask for, each once; ArtfError says what cannot be measured."""
+    names = variants.of_this_wheel(protocols)
+    if api == STRATEGY:
+        variants.for_strategy(names)
+    for mix in mixes:
+        if mix not in MIXES:
+            raise ArtfError(f"there is no mix {mix!r}", f"choose among {', '.join(MIXES)}")
+    chosen = [MIXES[mix] for mix in dict.fromkeys(mixes)]
+    counts = sorted(set(workers))
+    if not names or not chosen or not counts or counts[0] < 1:
+        raise ArtfError("nothing to measure", "give at least one protocol, one mix and one worker")
+    return names, chosen, counts
 
 
 def _check_memory(mixes: Sequence[Mix], protocols: int, workers: int) -> None:
