@@ -20,6 +20,7 @@ from artf_cli.bench.intervals import compare, spread
 from artf_cli.bench.sizes import Size, apart, parse_size
 from artf_cli.cluster import (
     BESIDE,
+    PROCESS_BYTES,
     SESSION,
     STRATEGY,
     Answer,
@@ -166,9 +167,10 @@ def labels(protocols: Sequence[str], wheels: Collection[str]) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _check_memory(sizes: Sequence[Size], protocols: int) -> None:
+def _check_memory(sizes: Sequence[Size], protocols: int, tasks: int) -> None:
     # Every server keeps each case; a check in hand holds a few more copies of its tensor.
     need = protocols * (sum(s.total for s in sizes) + max(s.total for s in sizes))
+    need += protocols * tasks * PROCESS_BYTES
     need += 4 * max(s.bytes for s in sizes)
     have = psutil.virtual_memory().available
     if need > have:
@@ -205,7 +207,7 @@ def run(
     if not names or not sizes or rounds < 1 or cold_rounds < 0:
         raise ArtfError("nothing to measure", "give at least one protocol, one size and one round")
     cases = list(dict.fromkeys(parse_size(text, tensors) for text in sizes))
-    _check_memory(cases, len(names))
+    _check_memory(cases, len(names), 1 + len(BESIDE[api]))
     with log_folder("recv") as logs, Group(logs) as group:
         clusters = {
             name: Cluster(
