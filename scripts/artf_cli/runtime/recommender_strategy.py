@@ -6,6 +6,7 @@ step of it is a function for each worker: all scheduled, then joined.
 
 from __future__ import annotations
 
+import gc
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -52,6 +53,7 @@ class RecommenderTask(StrategyTask):
 
     def do_warm(self, name: str) -> dict[str, Any]:
         """A step of all workers that is not to be measured."""
+        gc.collect()
         self.wave(self._mixes[name].step)
         return {"steps": self.workers}
 

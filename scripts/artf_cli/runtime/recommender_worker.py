@@ -6,6 +6,7 @@ of its own (between-graph replication) and gets the commands of `artf_cli.bench.
 
 from __future__ import annotations
 
+import gc
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -74,6 +75,7 @@ class RecommenderTask(Task):
 
     def do_warm(self, name: str) -> dict[str, Any]:
         """A step that is not to be measured: it wakes threads and pages up again."""
+        gc.collect()
         run_step(self._mixes[name].step)
         return {"steps": 1}
 

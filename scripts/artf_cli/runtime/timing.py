@@ -20,11 +20,11 @@ def burst(
 ) -> dict[str, Any]:
     """Runs steps for `seconds` from `start` (time.monotonic) on: from `least` to `most` of them.
 
-    Returns the steps' number and times in µs, and the seconds that they took together.
+    Returns the steps' number and times in µs, and the seconds that they took together. Collect
+    garbage before: none is collected meanwhile.
     """
     timed = partial(_timed_us, step)
     samples: list[float] = []
-    gc.collect()
     gc.disable()
     try:
         time.sleep(max(0.0, start - time.monotonic()))
