@@ -91,7 +91,7 @@ class Model:
         """For each variable, how many elements differ from what `steps` (a scalar) steps leave."""
         counts = tf.identity(_read(self._counts))
         hits = tf.constant(self._hits, tf.int64, [len(self._hits)]) * tf.cast(steps, tf.int64)
-        wrong = [tf.math.count_nonzero(tf.not_equal(counts, hits))]
+        wrong = [tf.math.count_nonzero(tf.not_equal(counts, hits), keepdims=True)]
         if self._columns:
             values = tf.concat([tf.identity(_read(column)) for column in self._columns], 0)
             expected = _pattern(sum(self._sizes)) + tf.repeat(
@@ -99,7 +99,7 @@ class Model:
             )
             numbers = tf.repeat(tf.range(len(self._sizes)), self._sizes)
             differ = tf.cast(tf.not_equal(values, expected), tf.int64)
-            wrong = [tf.math.segment_sum(differ, numbers), wrong]
+            wrong.insert(0, tf.math.segment_sum(differ, numbers))
         return tf.concat(wrong, 0)
 
 
