@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from common import graphs
 from common.ar import (
     ARENA_SMALLEST,
     Moved,
@@ -463,19 +464,7 @@ def test_a_collective_that_timed_out_is_not_written_to() -> None:
 # --- over 2 GiB -----------------------------------------------------------------------------------
 
 HUGE = 5 * GIB // 2 + 8
-
-
-def huge_transfer() -> list[Any]:
-    """Small samples of HUGE bytes that go from ps to worker: the sender's, then the receiver's."""
-    with tf.device(task_device(PS)):
-        sent = tf.random.stateless_uniform([HUGE // 8], [3, 4], None, None, tf.int64)
-    samples = []
-    for end in (PS, WORKER):
-        with tf.device(task_device(end)):
-            here = sent if end == PS else tf.identity(sent)
-            blocks = tf.reduce_sum(tf.reshape(here[:-1], [1280, -1]), 1)
-            samples.append(tf.concat([blocks, here[:: 2**20 + 1], here[-9:]], 0))
-    return samples
+huge_transfer = partial(graphs.huge_transfer, PS, WORKER, HUGE)
 
 
 @pytest.mark.slow
@@ -487,7 +476,7 @@ def test_huge(new_ar_cluster: ClusterFactory, fabric: str) -> None:
     with session_on(cluster, seconds=200) as session:
         received, sent = Moved(cluster, WORKER), Moved(cluster, PS)
         there, here = session.run(huge_transfer())
-        assert here.size == 1280 + 320 + 9
+        assert here.size == 1024 + 320 + 9
         assert not difference(here, there)
         assert received() == (moved(1, HUGE) if fabric == "shm" else moved(chunks=HUGE))
         assert sent() == moved()

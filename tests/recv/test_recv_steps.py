@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from common.graphs import CONDS, dead, fed_on
 from common.processes import Cluster
 from common.protocols import STOCK
 from common.sessions import On, assert_same, check, config, crossings, run, task_device
@@ -22,61 +23,16 @@ DIRECTIONS = [
     pytest.param((WORKER, PS), id="worker-to-ps"),
 ]
 
-
-def fed_on(on: On, task: str, dtype: Any, shape: Any) -> tuple[Any, Any]:
-    """A placeholder and the tensor that its task makes of it."""
-    with on(task):
-        fed = tf.compat.v1.placeholder(dtype, shape)
-        return fed, tf.identity(fed)
-
-
 # --- dead tensors -------------------------------------------------------------------------------
-
-
-def cond_v1(on: On, pred: Any, value: Any, way: tuple[str, str]) -> Any:
-    """The untaken branch lies on the source, so what it sends is dead."""
-
-    def branch(factor: float) -> Any:
-        with on(way[0]):
-            return value * factor
-
-    tf.compat.v1.disable_control_flow_v2()
-    try:
-        return tf.cond(pred, lambda: branch(2.0), lambda: branch(-3.0))
-    finally:
-        tf.compat.v1.enable_control_flow_v2()
-
-
-def cond_v2(on: On, pred: Any, value: Any, way: tuple[str, str]) -> Any:
-    def branch(factor: float) -> Any:
-        with on(way[0]):
-            return value * factor
-
-    return tf.cond(pred, lambda: branch(2.0), lambda: branch(-3.0))
-
-
-def switch_merge(on: On, pred: Any, value: Any, way: tuple[str, str]) -> Any:
-    with on(way[0]):
-        dead_if_true, dead_if_false = tf.raw_ops.Switch(data=value, pred=pred)
-    with on(way[1]):
-        negative, positive = tf.identity(dead_if_true) * -3.0, tf.identity(dead_if_false) * 2.0
-        return tf.raw_ops.Merge(inputs=[negative, positive]).output
 
 
 @pytest.mark.parametrize("way", DIRECTIONS)
 @pytest.mark.parametrize("size", [1, 1025, 2**20], ids=lambda size: f"{size}-floats")
-@pytest.mark.parametrize("cond", [cond_v1, cond_v2, switch_merge])
+@pytest.mark.parametrize("cond", CONDS)
 def test_dead_tensor(cluster: Cluster, cond: Any, size: int, way: tuple[str, str]) -> None:
-    def build(on: On, taken: bool) -> tuple[dict[str, Any], dict[Any, Any]]:
-        pred_fed, pred = fed_on(on, way[1], tf.bool, [])
-        fed, value = fed_on(on, way[0], tf.float32, [size])
-        chosen = cond(on, pred, value, way)
-        with on(way[1]):
-            data = np.arange(size, dtype=np.float32)
-            return {f"taken={taken}": tf.identity(chosen)}, {pred_fed: taken, fed: data}
-
     for taken in (True, False, True):
-        check(cluster, partial(build, taken=taken), [way, way[::-1]])
+        build = partial(dead, way=way, conds=[cond], sizes=[size], taken=taken)
+        check(cluster, build, [way, way[::-1]])
 
 
 # --- many tensors, both ways, three processes ---------------------------------------------------
