@@ -30,7 +30,7 @@ def _need_ar(request: pytest.FixtureRequest) -> None:
         pytest.skip(f"--protocols leaves {AR} out")
 
 
-def _shared(
+def shared_from(
     request: pytest.FixtureRequest,
     clusters: dict[str, Cluster],
     name: str,
@@ -50,7 +50,7 @@ def _shared(
     assert not dead, f"servers died during the test: {', '.join(dead)}\n{current.report()}"
 
 
-def _factory(
+def cluster_factory(
     request: pytest.FixtureRequest, protocol: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ClusterFactory]:
     clusters: list[Cluster] = []
@@ -84,7 +84,7 @@ def cluster(
     def make() -> Cluster:
         return Cluster(protocol, {"ps": 1, "worker": 2}, tmp_path_factory.mktemp("cluster"))
 
-    yield from _shared(request, shared_clusters, protocol, make)
+    yield from shared_from(request, shared_clusters, protocol, make)
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def new_cluster(
     request: pytest.FixtureRequest, protocol: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ClusterFactory]:
     """Makes clusters of one's own, for tests that kill servers: `new_cluster(ps=1, worker=1)`."""
-    yield from _factory(request, protocol, tmp_path_factory)
+    yield from cluster_factory(request, protocol, tmp_path_factory)
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def new_ar_cluster(
 ) -> Iterator[ClusterFactory]:
     """The same for tests of `grpc+ar` alone."""
     _need_ar(request)
-    yield from _factory(request, AR, tmp_path_factory)
+    yield from cluster_factory(request, AR, tmp_path_factory)
 
 
 @pytest.fixture
@@ -118,7 +118,7 @@ def pair(
         env = {"AR_GRPC_FABRICS": fabric}
         return Cluster(AR, {"ps": 1, "worker": 1}, tmp_path_factory.mktemp("cluster"), env)
 
-    yield from _shared(request, shared_clusters, f"{AR} over {fabric}", make)
+    yield from shared_from(request, shared_clusters, f"{AR} over {fabric}", make)
 
 
 @pytest.hookimpl(hookwrapper=True)

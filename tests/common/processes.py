@@ -18,13 +18,15 @@ from typing import Any
 
 STARTUP_SECONDS = 60.0
 _SERVER = Path(__file__).with_name("server_main.py")
+# Where what counts the bytes of a process's TCP connections lies.
+_RUNTIME = Path(__file__).parents[2] / "scripts/artf_cli/runtime"
 _TAIL = 6000
 
 
 def child_env(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """The environment of a child: ours, without a TF_CONFIG, with this package importable."""
     env = {key: value for key, value in os.environ.items() if key != "TF_CONFIG"}
-    paths = [str(_SERVER.parent.parent), env.get("PYTHONPATH", "")]
+    paths = [str(_SERVER.parent.parent), str(_RUNTIME), env.get("PYTHONPATH", "")]
     env["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
     env["PYTHONUNBUFFERED"] = "1"
     # The sanitizers' libraries (tests/sanitized) must come before a test's own.
@@ -101,8 +103,15 @@ class ServerProcess:
 
     def status(self, seconds: float = 10.0) -> dict[str, Any]:
         """What `tensorflow.python.ar_grpc.status()` says in the child."""
+        return self._ask("status", seconds)
+
+    def counters(self, seconds: float = 10.0) -> dict[str, Any]:
+        """What `common.counters.own_counters()` says in the child."""
+        return self._ask("counters", seconds)
+
+    def _ask(self, what: str, seconds: float) -> dict[str, Any]:
         assert self._process.stdout is not None
-        self._say("status")
+        self._say(what)
         readable, _, _ = select.select([self._process.stdout], [], [], seconds)
         assert readable, f"server {self.name} does not answer"
         answer: dict[str, Any] = json.loads(self._process.stdout.readline())
@@ -148,8 +157,8 @@ class Cluster:
         envs: Mapping[str, Mapping[str, str]] | None = None,
     ) -> None:
         self.protocol = protocol
+        self.env = dict(env or {})
         self._folder = folder
-        self._env = env or {}
         self._protocols = protocols or {}
         self._envs = envs or {}
         ports: list[int] = []
@@ -174,12 +183,16 @@ class Cluster:
         task = f"{job}:{index}"
         log = self._folder / f"{job}{index}.stderr"
         protocol = self._protocols.get(task, self.protocol)
-        env = {**self._env, **self._envs.get(task, {})}
+        env = {**self.env, **self._envs.get(task, {})}
         self._servers[task] = ServerProcess(self.spec, job, index, protocol, log, env)
         return self._servers[task]
 
     def __getitem__(self, task: str) -> ServerProcess:
         return self._servers[task]
+
+    @property
+    def tasks(self) -> list[str]:
+        return list(self._servers)
 
     def target(self, task: str = "worker:0", scheme: str = "grpc") -> str:
         job, index = task.split(":")

@@ -1,6 +1,7 @@
 """One TensorFlow server; says READY, then serves until its parent closes the pipe (or dies).
 
-The line `status` on standard input is answered with the counters of `grpc+ar`, as one line of JSON.
+The lines `status` and `counters` on standard input are answered with one line of JSON: what
+`grpc+ar` counts, and the same with this process's TCP connections.
 Any other line makes main() return, which ends the interpreter the ordinary way.
 """
 
@@ -16,6 +17,8 @@ def main() -> None:
     import tensorflow as tf
     from tensorflow.python import ar_grpc
 
+    from common.counters import own_counters
+
     server = tf.distribute.Server(
         tf.train.ClusterSpec(settings["cluster"]),
         job_name=settings["job"],
@@ -24,10 +27,11 @@ def main() -> None:
         config=tf.compat.v1.ConfigProto(inter_op_parallelism_threads=4),
     )
     print("READY", server.target, flush=True)
+    answers = {"status\n": ar_grpc.status, "counters\n": own_counters}
     for line in sys.stdin:
-        if line != "status\n":
+        if line not in answers:
             return
-        print(json.dumps(ar_grpc.status()), flush=True)
+        print(json.dumps(answers[line]()), flush=True)
     os._exit(0)
 
 
