@@ -12,7 +12,7 @@ from pathlib import Path
 from artf_cli import bootstrap, build, venv
 from artf_cli.console import note
 from artf_cli.errors import ArtfError
-from artf_cli.paths import REPO
+from artf_cli.paths import REPO, cache_dir
 from artf_cli.testing import children
 from artf_cli.testing.report import Result
 from artf_cli.testing.suites import (
@@ -132,6 +132,7 @@ def _command(
     apart: bool,
 ) -> children.Command:
     env = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", **built}
+    env.setdefault("ARTF_REPORTS", str(cache_dir() / "reports"))
     if suite.perturbed:
         env.setdefault("GLIBC_TUNABLES", _OVERWRITE_FREED)
     # The tests of artf import it; those of the wheel must not see this tree.

@@ -42,6 +42,7 @@ SUITES = (
     Suite("recv", installed=True, perturbed=True, parts=("recv",)),
     Suite("tf2", installed=True, perturbed=True, parts=("servers",)),
     Suite("faults", installed=True, perturbed=True, parts=("servers",)),
+    Suite("matrix", installed=True, perturbed=True, parts=("matrix",)),
     Suite("grpc-suites", GRPC_SUITES, perturbed=True),
     # It builds its own wheel.
     Suite("sanitized", NOTHING, parts=("sanitized",)),

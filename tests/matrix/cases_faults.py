@@ -1,0 +1,96 @@
+"""faults: what fails, fails in time with the right error, and afterwards the path works again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+from common.interrupted import (
+    LOST,
+    PROMPT,
+    PS,
+    WORKER,
+    Runner,
+    assert_works,
+    blocked_step,
+    long_transfer,
+    session_on,
+)
+from common.processes import Cluster
+from common.sessions import deadline_within
+from matrix.cases import case
+from matrix.cases_steps import WORKS, transfer
+
+faults = partial(case, "faults")
+
+#: Seconds within which steps that need a peer learn of its death.
+SEEN = 5.0
+#: Steps of long_transfer() that tell how long one takes.
+ROUNDS = 4
+
+
+@faults(
+    "deadline",
+    "a step that waits and one in mid-transfer end at their deadline, and the next one works",
+    transfer(128) * ROUNDS + WORKS,
+)
+def deadline(cluster: Cluster) -> None:
+    with session_on(cluster, seconds=1) as session:
+        began = time.monotonic()
+        with pytest.raises(tf.errors.DeadlineExceededError):
+            session.run(blocked_step())
+        assert 0.9 < time.monotonic() - began < 1 + SEEN
+    with session_on(cluster) as session:
+        step = long_transfer(PS, WORKER, 128)
+        options = deadline_within(1 / 8, partial(session.run, step), ROUNDS)
+        with pytest.raises(tf.errors.DeadlineExceededError):
+            session.run(step, options=options)
+    assert_works(cluster)
+
+
+@contextmanager
+def _transferring(cluster: Cluster, way: tuple[str, str]) -> Iterator[tuple[Any, Any, Runner]]:
+    """A session whose steps bring 64 MiB over `way`, again and again; its step, and the runner."""
+    with session_on(cluster) as session:
+        step = long_transfer(*way, mib=64)
+        runner = Runner(partial(session.run, step))
+        assert runner.running.wait(PROMPT) and runner.is_alive(), runner.error
+        time.sleep(0.1)
+        yield session, step, runner
+
+
+@faults(
+    "peer killed",
+    "the sender dies in mid-transfer: Unavailable or Aborted in time; its successor works",
+    WORKS,
+    then=assert_works,
+)
+def peer_killed(cluster: Cluster) -> None:
+    with _transferring(cluster, (PS, WORKER)) as (session, step, runner):
+        cluster[PS].kill()
+        assert isinstance(runner.outcome(SEEN), LOST), repr(runner.error)
+        with pytest.raises(LOST):  # and so do later steps, while the peer is away
+            session.run(step)
+        cluster.restart(PS)
+
+
+@faults(
+    "peer restarted",
+    "the receiver's successor is there at once: the old session is told so, a new one works",
+    WORKS,
+    then=assert_works,
+)
+def peer_restarted(cluster: Cluster) -> None:
+    with _transferring(cluster, (WORKER, PS)) as (session, step, runner):
+        cluster.restart(PS)
+        assert isinstance(runner.outcome(), LOST), repr(runner.error)
+        assert_works(cluster)
+        # TensorFlow does not let the old session go on: it says so, which is how callers know.
+        with pytest.raises(tf.errors.AbortedError, match="just restarted"):
+            session.run(step)

@@ -1,0 +1,96 @@
+"""Every case over every path: right values, and as many bytes as its payload, where they belong."""
+
+from __future__ import annotations
+
+import time
+
+import psutil
+import pytest
+
+from common.fixtures import ClusterFactory
+from common.processes import Cluster
+from common.protocols import select
+from matrix import cases_faults, cases_steps, cases_tf2, cases_values  # noqa: F401
+from matrix.cases import CASES, Case, rows
+from matrix.meter import assert_fabric, assert_path, carried, read
+from matrix.not_offered import NOT_OFFERED
+from matrix.paths import PATHS, DataPath
+from matrix.report import CELL
+
+_REFUSED = {(entry.path, entry.case): entry for entry in NOT_OFFERED}
+
+
+def _marks(path: DataPath, case: Case) -> list[pytest.MarkDecorator]:
+    marks = [pytest.mark.timeout(case.limit)]
+    if case.quick_on is not None and path.name not in case.quick_on:
+        marks.append(pytest.mark.slow)
+    return marks
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    offered = metafunc.function is test_cell
+    if offered or metafunc.function is test_not_offered:
+        protocols = select(metafunc.config.getoption("--protocols"))
+        cells = [
+            pytest.param(path, case, marks=_marks(path, case), id=f"{path.name}-{case.name}")
+            for path in PATHS
+            if path.protocol in protocols
+            for case in rows()
+            if ((path.name, case.name) in _REFUSED) != offered
+        ]
+        metafunc.parametrize(("path", "case"), cells)
+
+
+def test_cell(
+    request: pytest.FixtureRequest, path: DataPath, case: Case, path_cluster: Cluster
+) -> None:
+    """The values are right, and the counters say that they took this path, and no other one."""
+    free = psutil.virtual_memory().available
+    if free < case.memory:
+        pytest.skip(f"{free / 2**30:.1f} GiB of memory are free, {case.memory / 2**30:.0f} needed")
+    cell = request.node.stash[CELL]
+    cell.payload = case.payload.bytes
+    began = time.monotonic()
+    cluster = path_cluster
+    before = read(cluster)
+    said = case.run(cluster)
+    if said is not None:
+        before, addresses = {}, list(said)
+    else:
+        if case.then is not None:
+            before = read(cluster)
+            case.then(cluster)
+        said = read(cluster)
+        addresses = [address for job in cluster.spec.values() for address in job]
+    cell.milliseconds = round(1000 * (time.monotonic() - began))
+    cell.carried = carried(said, before)
+
+    def prove(taken: DataPath) -> None:
+        assert_path(taken, case.payload, cell.carried)
+        assert_fabric(taken, list(said.values()), addresses)
+
+    prove(path)
+    for other in PATHS:
+        if other is not path:
+            with pytest.raises(AssertionError):
+                prove(other)
+
+
+def test_not_offered(
+    request: pytest.FixtureRequest, path: DataPath, case: Case, own_cluster: ClusterFactory
+) -> None:
+    """The path behaves as its entry says; if it does not, the entry is stale."""
+    entry = _REFUSED[path.name, case.name]
+    cell = request.node.stash[CELL]
+    cell.refused = entry.reason
+    began = time.monotonic()
+    entry.shows(own_cluster(path.env, ps=1, worker=1))
+    cell.milliseconds = round(1000 * (time.monotonic() - began))
+
+
+def test_what_is_not_offered_is_a_cell_of_the_table() -> None:
+    """No entry outlives its case or its path, none is there twice, each has a reason."""
+    cells = {(path.name, case) for path in PATHS for case in CASES}
+    assert len(_REFUSED) == len(NOT_OFFERED)
+    assert set(_REFUSED) <= cells
+    assert all(entry.reason for entry in NOT_OFFERED)
