@@ -7,6 +7,7 @@ from typing import Any, Callable
 
 import pytest
 
+from common.paths import PATHS
 from common.processes import Cluster
 from common.protocols import AR, select
 
@@ -119,6 +120,24 @@ def pair(
         return Cluster(AR, {"ps": 1, "worker": 1}, tmp_path_factory.mktemp("cluster"), env)
 
     yield from shared_from(request, shared_clusters, f"{AR} over {fabric}", make)
+
+
+@pytest.fixture
+def path_cluster(
+    request: pytest.FixtureRequest,
+    path: str,
+    shared_clusters: dict[str, Cluster],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Cluster]:
+    """One ps and two workers whose bytes take one of PATHS, shared by all tests of it."""
+    protocol, env = PATHS[path]
+    if protocol not in select(request.config.getoption("--protocols")):
+        pytest.skip(f"--protocols leaves {protocol} out")
+
+    def make() -> Cluster:
+        return Cluster(protocol, {"ps": 1, "worker": 2}, tmp_path_factory.mktemp("cluster"), env)
+
+    yield from _shared(request, shared_clusters, f"path {path}", make)
 
 
 @pytest.hookimpl(hookwrapper=True)

@@ -10,6 +10,10 @@ PROTOCOLS: tuple[str, ...] = (
 #: The wheel's own, unpatched protocol: its known upstream bugs are tolerated by name.
 STOCK = "grpc"
 
+#: The error of a step of it: request ids are drawn from 32 bits of randomness, and once in some
+#: 36000 steps two agree.
+STOCK_COLLISION = "request was received twice"
+
 #: The one whose fabrics, arena and handshake have tests of their own.
 AR = "grpc+ar"
 

@@ -5,6 +5,7 @@ from common.fixtures import (  # noqa: F401
     new_ar_cluster,
     new_cluster,
     pair,
+    path_cluster,
     pytest_runtest_makereport,
     shared_clusters,
 )

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from common.graphs import CONDS, dead, fed_on
 from common.processes import Cluster
-from common.protocols import STOCK
+from common.protocols import STOCK, STOCK_COLLISION
 from common.sessions import On, assert_same, check, config, crossings, run, task_device
 
 pytestmark = pytest.mark.timeout(120)
@@ -164,9 +164,6 @@ def test_concurrent_sessions(cluster: Cluster) -> None:
 
 
 # --- soak ---------------------------------------------------------------------------------------
-
-#: Upstream draws request ids from 32 bits of randomness, and once in some 36000 steps two agree.
-STOCK_COLLISION = "request was received twice"
 
 
 @pytest.mark.parametrize(

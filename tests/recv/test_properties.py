@@ -1,0 +1,189 @@
+"""Random graphs give the same bits over each path as in one process.
+
+What was found once is replayed from kept_cases/ in every run. A failure writes its smallest case
+there: commit it with what mends it.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Callable
+
+import pytest
+import tensorflow as tf
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import find as smallest
+
+from common.ar import path_of, thresholds, wait_no_offers
+from common.paths import PATHS
+from common.processes import Cluster
+from common.protocols import AR, STOCK, STOCK_COLLISION
+from common.sessions import On, assert_same
+from recv.cases import CASES
+from recv.graphs import DTYPES, NODES, TASKS, Case, Graph, run
+
+_KEPT = Path(__file__).with_name("kept_cases")
+_FOUND = "found-over-"
+#: A graph is built and run in one piece, so that only the counts limit a run.
+_SETTINGS: dict[str, Any] = {
+    "deadline": None,
+    "database": None,
+    "suppress_health_check": list(HealthCheck),
+    "phases": [Phase.generate, Phase.shrink],
+}
+_WAYS = [(client, server) for client in TASKS for server in TASKS if client != server]
+
+over_paths = pytest.mark.parametrize("path", PATHS, scope="session")
+
+
+def same_as_local(case: Case, target: str, make: Callable[[Case, On], Graph] = Graph) -> list[int]:
+    """Each step's values are those of one process; the sizes of what crossed in the first."""
+    expected, _ = run(case)
+    got, crossed = run(case, target, make)
+    assert len(got) == len(expected) == case["steps"]
+    for step, (values, wanted) in enumerate(zip(got, expected)):
+        try:
+            assert_same(values, wanted)
+        except AssertionError as error:
+            raise AssertionError(f"step {step} of {json.dumps(case)}: {error}") from None
+    return crossed
+
+
+class Run:
+    """Cases over one cluster, and what of them crossed."""
+
+    def __init__(self, cluster: Cluster, path: str) -> None:
+        self._cluster = cluster
+        self._found = _KEPT / f"{_FOUND}{path}.json"
+        # A printed size has four digits: above `high` it is a rendezvous for sure.
+        (_, self._high, protocol) = thresholds(cluster[TASKS[0]].status())[1]
+        assert protocol == "rendezvous"
+        self.cases = 0
+        self.sizes: list[int] = []
+        self.drawn: set[str] = set()
+
+    @property
+    def large(self) -> int:
+        return sum(size >= self._high for size in self.sizes)
+
+    def check(self, case: Case) -> None:
+        try:
+            self.sizes += self._same(case)
+        except BaseException:
+            # The last one that hypothesis runs is the smallest.
+            self._found.write_text(json.dumps(case, indent=1) + "\n")
+            raise
+        self.cases += 1
+        self.drawn.update(source["dtype"] for source in case["sources"])
+        self.drawn.update(node["node"] for node in case["nodes"])
+
+    def _same(self, case: Case) -> list[int]:
+        target = self._cluster.target(case["master"])
+        try:
+            return same_as_local(case, target)
+        except tf.errors.AbortedError as error:
+            if self._cluster.protocol != STOCK or STOCK_COLLISION not in str(error):
+                raise
+            return same_as_local(case, target)
+
+    def count(self) -> dict[str, int]:
+        """What all servers' counters say by now."""
+        statuses = [self._cluster[task].status() for task in TASKS]
+        names = ("rendezvous", "chunk_bytes", "stream_bytes_received")
+        return {name: sum(status[name] for status in statuses) for name in names}
+
+
+@over_paths
+@pytest.mark.parametrize(
+    ("cases", "same_each_run"),
+    [
+        pytest.param(100, True, marks=pytest.mark.timeout(600)),
+        pytest.param(2000, False, marks=[pytest.mark.slow, pytest.mark.timeout(1800)]),
+    ],
+)
+def test_random_graphs(
+    path_cluster: Cluster,
+    path: str,
+    cases: int,
+    same_each_run: bool,
+) -> None:
+    """The same cases in every ordinary run, others in each slow one."""
+    over = Run(path_cluster, path)
+    before = over.count()
+
+    @settings(max_examples=cases, derandomize=same_each_run, **_SETTINGS)
+    @given(CASES)
+    def holds(case: Case) -> None:
+        over.check(case)
+
+    holds()
+    print(f"{path}: {over.cases} cases, {over.large} of {len(over.sizes)} tensors are large")
+    assert over.cases >= cases
+    missing = {*DTYPES, *NODES} - over.drawn
+    assert not missing or (same_each_run and not missing & set(NODES)), missing
+    assert over.large * 5 >= len(over.sizes) > cases
+    moved = {name: value - before[name] for name, value in over.count().items()}
+    protocol, env = PATHS[path]
+    if path == "grpc+ar-shm":
+        # What was counted is each case's first step alone.
+        assert moved["rendezvous"] >= over.large and moved["stream_bytes_received"] > 0
+    else:
+        assert moved == {"rendezvous": 0, "chunk_bytes": 0, "stream_bytes_received": 0}
+    fabrics = {path_of(path_cluster, *way) for way in _WAYS}
+    assert fabrics == {env["AR_GRPC_FABRICS"] if protocol == AR else None}
+    wait_no_offers(path_cluster, *TASKS)
+
+
+@over_paths
+@pytest.mark.parametrize("kept", sorted(_KEPT.glob("*.json")), ids=lambda kept: kept.stem)
+def test_kept_case(path_cluster: Cluster, kept: Path) -> None:
+    case = json.loads(kept.read_text())
+    same_as_local(case, path_cluster.target(case["master"]))
+
+
+# --- that these tests can fail --------------------------------------------------------------------
+
+
+class WrongMove(Graph):
+    """Turns round by one byte what is moved to worker 1, of this type and from this size on."""
+
+    def move(self, value: Any, task: str) -> Any:
+        moved = super().move(value, task)
+        if task != "worker:1" or value.dtype != tf.uint8:
+            return moved
+        with self._on(task):
+            flat = tf.reshape(moved, [-1])
+            wrong = tf.reshape(tf.concat([flat[1:], flat[:1]], 0), tf.shape(moved))
+            return tf.where(tf.size(moved) >= 1000, wrong, moved)
+
+
+def test_a_wrong_operation_is_found_and_made_small() -> None:
+    """Two processes are not needed to be wrong in one partition."""
+
+    def fails(case: Case) -> bool:
+        try:
+            same_as_local(case, make=WrongMove, target="")
+        except AssertionError:
+            return True
+        return False
+
+    case = smallest(
+        CASES, fails, settings=settings(max_examples=2000, derandomize=True, **_SETTINGS)
+    )
+    assert len(case["sources"]) == len(case["nodes"]) == case["steps"] == 1
+    assert case["sources"][0]["dtype"] == "uint8"
+    assert case["nodes"][0]["task"] == "worker:1" or case["nodes"][0]["to"] == "worker:1"
+
+
+@over_paths
+def test_a_wrong_partition_is_found(path_cluster: Cluster) -> None:
+    case: Case = {
+        "master": "worker:0",
+        "steps": 2,
+        "sources": [{"source": "made_source", "task": "ps:0", "dtype": "uint8", "size": 100001}],
+        "nodes": [{"node": "move", "of": 0, "task": "worker:1"}],
+    }
+    assert max(same_as_local(case, path_cluster.target())) == 100001
+    with pytest.raises(AssertionError, match=r"step 0 of .*of 100001 bytes"):
+        same_as_local(case, path_cluster.target(), WrongMove)
