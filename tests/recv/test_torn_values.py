@@ -1,0 +1,69 @@
+"""The hunt for torn values: programs/torn_values.py, over each path."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from common.paths import PATHS
+from common.processes import free_port, run_program
+from common.protocols import AR, STOCK
+
+_PROGRAM = Path(__file__).parent / "programs/torn_values.py"
+#: What looks for nothing but a value that is torn.
+_CONTROL = "no order"
+
+
+@pytest.mark.parametrize(
+    "iterations",
+    [
+        pytest.param(1000, marks=pytest.mark.timeout(180)),
+        pytest.param(100000, marks=[pytest.mark.slow, pytest.mark.timeout(1800)]),
+    ],
+)
+@pytest.mark.parametrize("path", PATHS)
+def test_no_value_is_torn(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    path: str,
+    iterations: int,
+) -> None:
+    protocol, env = PATHS[path]
+    ports: list[int] = []
+    for _ in range(3):
+        ports.append(free_port(ports))
+    addresses = [f"127.0.0.1:{port}" for port in ports]
+    settings = {
+        "cluster": {"ps": addresses[:1], "worker": addresses[1:]},
+        "protocol": protocol,
+        "log": str(tmp_path / "workers.stderr"),
+        "env": env,
+        "iterations": iterations,
+    }
+    limit = request.node.get_closest_marker("timeout").args[0]
+    said = run_program(_PROGRAM, settings, limit - 20, env).result()
+    ps, *workers = said.pop("statuses")
+    control = said.pop(_CONTROL)
+    # Without an order the same looks find torn values, over this very path.
+    assert control["wrong"] and all("versions" in each for each in control["wrong"]), control
+
+    for name, hunt in said.items():
+        print(f"{path}, {name}: {hunt['seen']} values in {hunt['seconds']} s")
+    assert {name: hunt["wrong"] for name, hunt in said.items() if hunt["wrong"]} == {}
+    assert sum(hunt["seen"] for hunt in said.values()) >= iterations
+    for name, hunt in said.items():
+        # Each run forked once, and each child wrote what it could and ended.
+        assert hunt["forks"] == [0] * hunt["rounds"], name
+        assert hunt["rounds"] == 1 or (protocol == STOCK and hunt["collisions"]), name
+
+    counters: list[dict[str, Any]] = [ps, *workers]
+    large = sum(hunt["seen"] for name, hunt in said.items() if ", 256 words" not in name)
+    if path == "grpc+ar-shm":
+        assert sum(each["rendezvous"] for each in workers) >= large
+        assert ps["rendezvous"] > 0 and ps["arena"]["size"] > 0
+    else:
+        assert all(each["rendezvous"] == each["chunk_bytes"] == 0 for each in counters)
+    fabrics = {fabric for each in counters for fabric in each["paths"].values()}
+    assert fabrics == ({env["AR_GRPC_FABRICS"]} if protocol == AR else set())
