@@ -101,20 +101,26 @@ class ServerProcess:
         self._process.stdin.write(f"{word}\n".encode())
         self._process.stdin.flush()
 
+    def _ask(self, word: str, seconds: float) -> Any:
+        assert self._process.stdout is not None
+        self._say(word)
+        readable, _, _ = select.select([self._process.stdout], [], [], seconds)
+        assert readable, f"server {self.name} does not answer"
+        return json.loads(self._process.stdout.readline())
+
     def status(self, seconds: float = 10.0) -> dict[str, Any]:
         """What `tensorflow.python.ar_grpc.status()` says in the child."""
-        return self._ask("status", seconds)
+        answer: dict[str, Any] = self._ask("status", seconds)
+        return answer
 
     def counters(self, seconds: float = 10.0) -> dict[str, Any]:
         """What `common.counters.own_counters()` says in the child."""
-        return self._ask("counters", seconds)
+        answer: dict[str, Any] = self._ask("counters", seconds)
+        return answer
 
-    def _ask(self, what: str, seconds: float) -> dict[str, Any]:
-        assert self._process.stdout is not None
-        self._say(what)
-        readable, _, _ = select.select([self._process.stdout], [], [], seconds)
-        assert readable, f"server {self.name} does not answer"
-        answer: dict[str, Any] = json.loads(self._process.stdout.readline())
+    def heap(self, seconds: float = 10.0) -> int | None:
+        """Bytes that malloc has given out in the child; None where its glibc cannot tell."""
+        answer: int | None = self._ask("heap", seconds)
         return answer
 
     def leave(self, seconds: float) -> int:

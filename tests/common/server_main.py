@@ -1,15 +1,33 @@
 """One TensorFlow server; says READY, then serves until its parent closes the pipe (or dies).
 
-The lines `status` and `counters` on standard input are answered with one line of JSON: what
-`grpc+ar` counts, and the same with this process's TCP connections.
+A line on standard input is answered with one of JSON: `status` with what `grpc+ar` counts, `counters`
+with the same and this process's TCP connections, `heap` with the bytes that malloc has given out.
 Any other line makes main() return, which ends the interpreter the ordinary way.
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import sys
+
+#: Fields of malloc.h's `struct mallinfo2`, and how many it has.
+_HBLKHD, _UORDBLKS, _FIELDS = 4, 7, 10
+
+
+class _Mallinfo2(ctypes.Structure):
+    _fields_ = [("sizes", ctypes.c_size_t * _FIELDS)]
+
+
+def heap() -> int | None:
+    """Bytes in use of all of malloc's arenas and mappings; None before glibc 2.33."""
+    libc = ctypes.CDLL(None)
+    if not hasattr(libc, "mallinfo2"):
+        return None
+    libc.mallinfo2.restype = _Mallinfo2
+    sizes = libc.mallinfo2().sizes
+    return int(sizes[_UORDBLKS] + sizes[_HBLKHD])
 
 
 def main() -> None:
@@ -27,7 +45,7 @@ def main() -> None:
         config=tf.compat.v1.ConfigProto(inter_op_parallelism_threads=4),
     )
     print("READY", server.target, flush=True)
-    answers = {"status\n": ar_grpc.status, "counters\n": own_counters}
+    answers = {"status\n": ar_grpc.status, "counters\n": own_counters, "heap\n": heap}
     for line in sys.stdin:
         if line not in answers:
             return

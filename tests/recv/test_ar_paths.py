@@ -5,6 +5,7 @@ A test that names a fabric allows only that one.
 
 from __future__ import annotations
 
+import itertools
 import signal
 import threading
 import time
@@ -35,6 +36,7 @@ from common.ar import (
     wait_no_offers,
 )
 from common.fixtures import ClusterFactory
+from common.growth import heap, most, per_step, sampled
 from common.processes import Cluster, Program, free_port, run_program, wait_together
 from common.protocols import AR
 from common.sessions import On, check, config, deadline_within, difference, task_device
@@ -533,18 +535,18 @@ def test_huge_to_a_stock_peer(new_ar_cluster: ClusterFactory) -> None:
     [2000, pytest.param(100000, marks=[pytest.mark.slow, pytest.mark.timeout(1200)])],
 )
 def test_steps_leave_nothing(pair: Cluster, fabric: str, steps: int) -> None:
-    """After a tenth of the steps neither memory nor descriptors nor shared memory grow."""
+    """Neither the heap nor other memory nor descriptors grow with the steps."""
     size = 200 * KIB + 3  # by rendezvous over shm
     looks = {"resident": resident, "descriptors": descriptors, "shared": shared_memory}
-    slack = {"resident": 32 * MIB, "descriptors": 2, "shared": 8 * MIB}
+    # From the first window's start to the last one's end.
+    slack = {"resident": 4 * MIB, "descriptors": 2, "shared": 4 * MIB}
 
-    def used() -> dict[tuple[str, str], int]:
+    def look() -> dict[tuple[str, str], int]:
         wait_no_offers(pair, PS, WORKER)
-        return {
-            (task, what): look(pair[task].pid)
-            for task in (PS, WORKER)
-            for what, look in looks.items()
+        used = {
+            (task, what): of(pair[task].pid) for task in (PS, WORKER) for what, of in looks.items()
         }
+        return {**used, **{(task, "heap"): heap(pair, task) for task in (PS, WORKER)}}
 
     with session_on(pair, seconds=1000) as session:
         with tf.device(task_device(PS)):
@@ -554,16 +556,20 @@ def test_steps_leave_nothing(pair: Cluster, fabric: str, steps: int) -> None:
         with tf.device(task_device(WORKER)):
             got = tf.stack([small, tf.reduce_sum(tf.cast(large, tf.int64))])
         step_of = session.make_callable(got, [fed])
+        numbers = iter(range(steps))
+
+        def run(count: int) -> None:
+            for step in itertools.islice(numbers, count):
+                assert step_of(step).tolist() == [step * 3, step % 251 * size], f"step {step}"
+
         received = Moved(pair, WORKER)
-        for step in range(steps):
-            assert step_of(step).tolist() == [step * 3, step % 251 * size], f"step {step}"
-            if step == steps // 10:
-                before = used()
+        samples = sampled(steps, run, look)
         assert received() == (moved(steps, steps * size) if fabric == "shm" else moved())
-        after = used()
-    grown = {key: after[key] - before[key] for key in before}
-    print(grown)
-    assert all(by <= slack[what] for (_, what), by in grown.items()), grown
+    leaked = per_step(samples, steps)
+    grown = {key: samples[-1][key] - samples[0][key] for key in samples[0]}
+    print(leaked, grown)
+    assert all(leaked[task, "heap"] <= most(steps) for task in (PS, WORKER)), leaked
+    assert all(by <= slack[what] for (_, what), by in grown.items() if what in slack), grown
 
 
 @pytest.mark.slow

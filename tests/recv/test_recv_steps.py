@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from functools import partial
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 import tensorflow as tf
 
 from common.graphs import CONDS, dead, fed_on
+from common.growth import STOCK_LEAK, heap, most, per_step, sampled
 from common.processes import Cluster
 from common.protocols import STOCK, STOCK_COLLISION
 from common.sessions import On, assert_same, check, config, crossings, run, task_device
@@ -171,7 +173,7 @@ def test_concurrent_sessions(cluster: Cluster) -> None:
     [2000, pytest.param(100000, marks=[pytest.mark.slow, pytest.mark.timeout(1200)])],
 )
 def test_soak(cluster: Cluster, protocol: str, steps: int) -> None:
-    """Each step's value is checked, and no step may fail (but for stock's own known bug)."""
+    """Each value is checked; no step fails (but for stock's own known bug) or leaves memory."""
     with tf.Graph().as_default():
         with tf.device(task_device(PS)):
             fed = tf.compat.v1.placeholder(tf.int64, [])
@@ -179,19 +181,32 @@ def test_soak(cluster: Cluster, protocol: str, steps: int) -> None:
         with tf.device(task_device(WORKER)):
             got = tf.stack([sent, sent ^ 0x5A5A])
         collisions = 0
+        numbers = iter(range(steps))
         with tf.compat.v1.Session(cluster.target(), config=config()) as session:
             step_of = session.make_callable(got, [fed])
-            for step in range(steps):
-                try:
-                    value = step_of(step)
-                except tf.errors.AbortedError as error:
-                    if protocol != STOCK or STOCK_COLLISION not in str(error):
-                        raise
-                    collisions += 1
-                    continue
-                wanted = step * 3 + 1
-                assert value.tolist() == [wanted, wanted ^ 0x5A5A], f"step {step}"
+
+            def run_steps(count: int) -> None:
+                nonlocal collisions
+                for step in itertools.islice(numbers, count):
+                    try:
+                        value = step_of(step)
+                    except tf.errors.AbortedError as error:
+                        if protocol != STOCK or STOCK_COLLISION not in str(error):
+                            raise
+                        collisions += 1
+                        continue
+                    wanted = step * 3 + 1
+                    assert value.tolist() == [wanted, wanted ^ 0x5A5A], f"step {step}"
+
+            def heaps() -> dict[str, int]:
+                return {task: heap(cluster, task) for task in (PS, WORKER)}
+
+            samples = sampled(steps, run_steps, heaps)
         assert collisions <= steps // 10000 + 1
+    leaked = per_step(samples, steps)
+    print(leaked)
+    limit = STOCK_LEAK if protocol == STOCK else most(steps)
+    assert all(by <= limit for by in leaked.values()), leaked
 
 
 # --- session targets ----------------------------------------------------------------------------
