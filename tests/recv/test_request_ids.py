@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 import threading
 from pathlib import Path
 from typing import Any
@@ -11,6 +9,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
+from common.preload import preloadable
 from common.fixtures import ClusterFactory
 from common.protocols import STOCK
 from common.sessions import config, task_device
@@ -21,13 +20,8 @@ _STEPS = 50
 
 @pytest.fixture(scope="session")
 def equal_seeds(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    compiler = shutil.which("g++")
-    assert compiler, "no g++: scripts/artf build installs it, or says how"
-    library = tmp_path_factory.mktemp("preload") / "equal_seeds.so"
     source = Path(__file__).with_name("equal_seeds.cc")
-    command = [compiler, "-std=c++17", "-shared", "-fPIC", str(source), "-o", str(library)]
-    subprocess.run(command, check=True)
-    return library
+    return preloadable(source, tmp_path_factory.mktemp("preload"))
 
 
 def test_ids_do_not_collide(protocol: str, new_cluster: ClusterFactory, equal_seeds: Path) -> None:

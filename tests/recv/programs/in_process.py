@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import sys
 import threading
 import time
-from pathlib import Path
 from typing import Any, Callable
 
 import numpy as np
@@ -25,18 +25,14 @@ def outcome(step: Callable[[], Any]) -> str:
 
 
 def new_threads(steps: int, step: Callable[[], Any]) -> int:
-    """Processes and threads that the machine began in `steps` steps; the least of ten counts."""
-
-    def last_pid() -> int:
-        return int(Path("/proc/loadavg").read_text().split()[-1])
-
-    counts = []
-    for _ in range(10):
-        before = last_pid()
-        for _ in range(steps):
-            step()
-        counts.append((last_pid() - before) % int(Path("/proc/sys/kernel/pid_max").read_text()))
-    return min(counts)
+    """Threads that this process began in `steps` steps, by the preloaded count."""
+    started = ctypes.CDLL(None).threads_started
+    started.restype = ctypes.c_long
+    step()  # what the first step of a kind starts, a pool's threads, is not a step's thread
+    before = started()
+    for _ in range(steps):
+        step()
+    return int(started() - before)
 
 
 def callable_of(session: Any, fed: Any, got: Any) -> Callable[..., list[Any]]:
