@@ -14,7 +14,9 @@ from common.processes import Cluster
 from common.sessions import On, check, config, task_device
 
 PS, WORKER, OTHER = "ps:0", "worker:0", "worker:1"
-PROMPT = 30.0  # seconds within which an error must reach the client
+PROMPT = 30.0  # seconds within which a step must run, and a lost master or ps be told
+LATE = 1.5  # seconds that an outcome may take beyond the limit that it waits for
+SEEN = 1.0  # seconds within which the death of a peer must have ended the steps that need it
 LOST = (tf.errors.UnavailableError, tf.errors.AbortedError)
 #: What a step gets that only starts after the close: refused by the client, or by the master.
 REFUSED = ("closed Session", "not created yet", "Session is closed")
@@ -95,8 +97,8 @@ class Runner(threading.Thread):
         finally:
             self.running.set()
 
-    def outcome(self, seconds: float = PROMPT) -> Any:
+    def outcome(self, seconds: float = LATE) -> Any:
         self.join(seconds)
-        assert not self.is_alive(), f"no error within {seconds:.0f} s"
+        assert not self.is_alive(), f"no error within {seconds:.1f} s"
         assert not self.wrong, f"wrong values: {self.wrong[:5]}"
         return self.error

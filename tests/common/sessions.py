@@ -44,6 +44,33 @@ def deadline_within(part: float, step: Callable[[], Any], rounds: int = 4) -> An
     return tf.compat.v1.RunOptions(timeout_in_ms=max(1, round(1000 * part * min(seconds))))
 
 
+def lost(error: BaseException | None, task: str) -> bool:
+    """Whether a step ended as one must where this task is lost: callers go by the text."""
+    job, index = task.split(":")
+    named = f"GRPC error information from remote target /job:{job}/replica:0/task:{index}"
+    return isinstance(error, tf.errors.UnavailableError) and named in str(error)
+
+
+def cancelled_by_close(error: BaseException | None) -> bool:
+    """Whether a running step ended because another thread closed its session.
+
+    By its code alone: not every end that the close reaches first names `Session::Close()`.
+    """
+    return isinstance(error, tf.errors.CancelledError)
+
+
+def refused_after_close(error: BaseException | None) -> bool:
+    """Whether a step only started after the close: its client refused it, or its master did."""
+    if isinstance(error, RuntimeError):
+        return "closed Session" in str(error)
+    told = {
+        tf.errors.InvalidArgumentError: "not created yet",
+        tf.errors.FailedPreconditionError: "Session is closed",
+        tf.errors.AbortedError: "is not found",
+    }
+    return any(isinstance(error, kind) and text in str(error) for kind, text in told.items())
+
+
 def crossings(metadata: Any) -> Counter[tuple[str, str]]:
     """How many tensors the executed partitions sent from task to task."""
     count: Counter[tuple[str, str]] = Counter()

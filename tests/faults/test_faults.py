@@ -13,11 +13,11 @@ import tensorflow as tf
 
 from common.fixtures import ClusterFactory
 from common.interrupted import (
-    LOST,
+    LATE,
     OTHER,
     PROMPT,
     PS,
-    REFUSED,
+    SEEN,
     WORKER,
     Runner,
     assert_works,
@@ -26,7 +26,14 @@ from common.interrupted import (
     session_on,
 )
 from common.processes import Cluster, Program, free_port, run_program
-from common.sessions import config, deadline_within, task_device
+from common.sessions import (
+    cancelled_by_close,
+    config,
+    deadline_within,
+    lost,
+    refused_after_close,
+    task_device,
+)
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -40,7 +47,7 @@ def test_deadline(cluster: Cluster) -> None:
         began = time.monotonic()
         with pytest.raises(tf.errors.DeadlineExceededError):
             session.run(blocked)
-        assert time.monotonic() - began < PROMPT
+        assert 2 <= time.monotonic() - began < 2 + LATE
         assert session.run(fine) == 0.0
     assert_works(cluster)
 
@@ -63,7 +70,7 @@ def test_cancelled_by_close(cluster: Cluster) -> None:
         time.sleep(1)
         assert runner.is_alive()
         session.close()
-        assert isinstance(runner.outcome(), tf.errors.CancelledError)
+        assert cancelled_by_close(runner.outcome()), str(runner.error)
     assert_works(cluster)
 
 
@@ -79,10 +86,10 @@ def test_session_closed_mid_transfer(cluster: Cluster, way: tuple[str, str]) -> 
             time.sleep(delay)
             session.close()
             error = runner.outcome()
-            if isinstance(error, (tf.errors.CancelledError, tf.errors.AbortedError)):
+            if cancelled_by_close(error):
                 cancelled += 1
             else:
-                assert any(text in str(error) for text in REFUSED), repr(error)
+                assert refused_after_close(error), f"{error!r}: {error}"
         assert_works(cluster)
     assert cancelled >= 2
 
@@ -110,7 +117,7 @@ def test_paused_peer(cluster: Cluster) -> None:
             began = time.monotonic()
             with pytest.raises(tf.errors.DeadlineExceededError):
                 session.run(step)
-            assert time.monotonic() - began < PROMPT
+            assert 3 <= time.monotonic() - began < 3 + LATE
         finally:
             cluster[PS].signal(signal.SIGCONT)
     assert_works(cluster)
@@ -128,16 +135,17 @@ def test_paused_peer(cluster: Cluster) -> None:
     ],
 )
 def test_peer_killed_mid_transfer(cluster: Cluster, victim: str, way: tuple[str, str]) -> None:
-    """Unavailable or Aborted in time; a restarted peer is reached again."""
+    """Unavailable in time; a new session reaches the restarted peer at its first step."""
     with session_on(cluster) as session:
         step, other_step = long_transfer(*way), long_transfer(*way, mib=1)
         runner = Runner(partial(session.run, step))
         assert runner.running.wait(PROMPT) and runner.is_alive(), runner.error
         time.sleep(0.1)
         cluster[victim].kill()
-        assert isinstance(runner.outcome(), LOST), repr(runner.error)
-        with pytest.raises(LOST):  # and so do later steps, while the peer is away
+        assert lost(runner.outcome(SEEN), victim), str(runner.error)
+        with pytest.raises(tf.errors.UnavailableError) as away:  # and so do later steps
             session.run(step)
+        assert lost(away.value, victim), str(away.value)
         cluster.restart(victim)
         assert_works(cluster)
         # TensorFlow does not let the old session go on: it says so, which is how callers know.
@@ -154,11 +162,22 @@ def test_master_killed_mid_transfer(cluster: Cluster) -> None:
         assert runner.running.wait(PROMPT) and runner.is_alive(), runner.error
         time.sleep(0.1)
         cluster.restart(WORKER)
-        assert isinstance(runner.outcome(), LOST), repr(runner.error)
+        with pytest.raises(tf.errors.AbortedError, match="is not found"):
+            raise runner.outcome(PROMPT)  # the client waits longer each time before it dials again
         assert_works(cluster)
-        with pytest.raises(LOST):
+        with pytest.raises(tf.errors.AbortedError, match="is not found"):
             session.close()
     assert_works(cluster)
+
+
+class Sessions(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
+    """Counts the sessions that a MonitoredSession makes: the first, and one for each recovery."""
+
+    made = 0
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        del session, coord
+        self.made += 1
 
 
 def run_recovering(session: Any, step: Any) -> Any:
@@ -175,16 +194,26 @@ def run_recovering(session: Any, step: Any) -> Any:
 
 
 def test_monitored_session_goes_on(cluster: Cluster) -> None:
-    """The same MonitoredSession outlives three kills of the ps: TensorFlow's own recovery."""
+    """The same MonitoredSession outlives three kills of the ps: TensorFlow's own recovery.
+
+    Each costs it one new session: that one reaches the restarted ps at its first step.
+    """
+    sessions = Sessions()
     with tf.Graph().as_default():
         step = long_transfer(PS, WORKER, 4)
         with tf.compat.v1.train.MonitoredTrainingSession(
-            cluster.target(), config=config(), save_summaries_steps=None, save_summaries_secs=None
+            cluster.target(),
+            config=config(),
+            hooks=[sessions],
+            save_summaries_steps=None,
+            save_summaries_secs=None,
         ) as session:
-            for _ in range(3):
-                assert run_recovering(session, step) == 0.0
-                cluster.restart(PS)
             assert run_recovering(session, step) == 0.0
+            for kill in range(3):
+                assert sessions.made == 1 + kill
+                cluster.restart(PS)
+                assert run_recovering(session, step) == 0.0
+            assert sessions.made == 4
     assert_works(cluster)
 
 
