@@ -36,19 +36,19 @@ from common.ar import (
 from common.fixtures import ClusterFactory
 from common.processes import Cluster, free_port, run_program
 from common.protocols import AR, STOCK
-from common.sessions import config, task_device
+from common.sessions import config, lost, task_device
 
 pytestmark = pytest.mark.timeout(120)
 
 PS, WORKER = "ps:0", "worker:0"
 MIB = 2**20
 PROGRAMS = Path(__file__).with_name("programs")
-LOST = (tf.errors.UnavailableError, tf.errors.AbortedError)
 #: What ar_client.py's step gives.
 SUM = sum(range(100000))
 #: Completion queues of a server: each keeps the descriptor that it was first polled with.
 QUEUES = 11
-SEEN = 2.0  # seconds within which the death of a peer must have ended the steps that need it
+LATE = 1.5  # seconds that an outcome may take beyond the limit that it waits for
+SEEN = 1.0  # seconds within which the death of a peer must have ended the steps that need it
 
 
 @pytest.fixture(scope="module")
@@ -150,8 +150,8 @@ def test_forced_fabric_to_a_stock_server(stock: Cluster) -> None:
     outcome = run_program(PROGRAMS / "ar_client.py", settings, env={"AR_GRPC_FABRICS": "shm"})
     (attempt,) = outcome.result()["attempts"]
     # TensorFlow dials a master until its deadline, whatever the reason that it cannot be reached.
-    assert attempt["error"] in ("UnavailableError", "DeadlineExceededError"), attempt
-    assert attempt["seconds"] < 8
+    assert attempt["error"] == "DeadlineExceededError", attempt
+    assert 3 <= attempt["seconds"] < 3 + LATE
     assert "AR_GRPC_FABRICS=shm allows no tcp" in outcome.stderr
     assert "it does not speak AR-gRPC" in outcome.stderr
 
@@ -666,9 +666,9 @@ def test_server_that_always_closes() -> None:
     """There is nothing to fall back to: the session ends at its deadline."""
     with closing(Fake(says(), None)) as fake:
         began = time.monotonic()
-        with pytest.raises((tf.errors.UnavailableError, tf.errors.DeadlineExceededError)):
+        with pytest.raises(tf.errors.DeadlineExceededError):
             summed(fake.target, seconds=3)
-        assert time.monotonic() - began < 8
+        assert 3 <= time.monotonic() - began < 3 + LATE
         assert fake.openings[:2] == [MAGIC, PREFACE[:8]]
 
 
@@ -713,11 +713,10 @@ class Loop(threading.Thread):
         return self.error
 
     def failure(self, since: float) -> None:
-        """It must have failed as the loss of a peer fails, within SEEN seconds since then."""
+        """It must have failed as the loss of the ps fails, within SEEN seconds since then."""
         self.join(30)
         error = self.finish()
-        assert isinstance(error, LOST), repr(error)
-        assert "GRPC error information from remote target" in str(error), error
+        assert lost(error, PS), repr(error)
         assert self.failed_at - since < SEEN
 
 
@@ -748,6 +747,33 @@ def test_peer_killed_in_a_rendezvous(pair: Cluster, way: tuple[str, str], mib: i
         settle(in_use + MIB, lambda: pair[WORKER].status()["arena"]["in_use"])
         pair.restart(PS)  # a session's close waits for its tasks
     assert_works(pair, "shm")
+
+
+@pytest.mark.parametrize(
+    ("fabric", "kills"),
+    [
+        ("tcp", 2),
+        pytest.param("shm", 20, marks=[pytest.mark.slow, pytest.mark.timeout(600)]),
+        pytest.param("tcp", 20, marks=[pytest.mark.slow, pytest.mark.timeout(600)]),
+    ],
+)
+def test_kills_are_seen_within_a_second(pair: Cluster, fabric: str, kills: int) -> None:
+    """Of the sender and of the receiver, in small steps and in large ones."""
+    assert_works(pair, fabric)
+    seconds = []
+    for kill in range(kills):
+        with session_at(pair.target()) as session:
+            way = ((PS, WORKER), (WORKER, PS))[kill % 2]
+            loop = Loop(session, large_step(way, 1 if kill % 4 < 2 else 16, parts=4))
+            loop.wait_steps(3)
+            time.sleep(0.01 * (kill % 7))
+            killed = time.monotonic()
+            pair[PS].kill()
+            loop.failure(killed)
+            seconds.append(round(loop.failed_at - killed, 3))
+            pair.restart(PS)  # a session's close waits for its tasks
+    print(f"{fabric}: seen after {sorted(seconds)} s")
+    assert_works(pair, fabric)
 
 
 def test_receiver_killed_while_it_holds_offers(pair: Cluster) -> None:
@@ -916,7 +942,9 @@ def test_nothing_is_left_after_kills(new_ar_cluster: ClusterFactory, short_folde
         assert not {name for name in set(os.listdir("/dev/shm")) - memory if "ar" in name}  # noqa: PTH208
         for task in (PS, WORKER):
             cluster.restart(task)
-        assert isinstance(loop.finish(), LOST)
+        # The master is another one.
+        error = loop.finish()
+        assert isinstance(error, tf.errors.AbortedError) and "is not found" in str(error), error
     assert_works(cluster, "shm")
     now = set(shared.iterdir())
     assert len(now) == 2 and not now & files, now
