@@ -7,7 +7,7 @@ from typing import Any, Callable
 
 import pytest
 
-from common.paths import PATHS
+from common.paths import DataPath
 from common.processes import Cluster
 from common.protocols import AR, select
 
@@ -125,19 +125,19 @@ def pair(
 @pytest.fixture
 def path_cluster(
     request: pytest.FixtureRequest,
-    path: str,
+    path: DataPath,
     shared_clusters: dict[str, Cluster],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Cluster]:
-    """One ps and two workers whose bytes take one of PATHS, shared by all tests of it."""
-    protocol, env = PATHS[path]
-    if protocol not in select(request.config.getoption("--protocols")):
-        pytest.skip(f"--protocols leaves {protocol} out")
+    """A ps and two workers that may use only this path, shared by all tests of it."""
+    if path.protocol not in select(request.config.getoption("--protocols")):
+        pytest.skip(f"--protocols leaves {path.protocol} out")
 
     def make() -> Cluster:
-        return Cluster(protocol, {"ps": 1, "worker": 2}, tmp_path_factory.mktemp("cluster"), env)
+        jobs = {"ps": 1, "worker": 2}
+        return Cluster(path.protocol, jobs, tmp_path_factory.mktemp("cluster"), path.env)
 
-    yield from _shared(request, shared_clusters, f"path {path}", make)
+    yield from shared_from(request, shared_clusters, f"path {path.name}", make)
 
 
 @pytest.hookimpl(hookwrapper=True)

@@ -17,9 +17,6 @@ PS, WORKER, OTHER = "ps:0", "worker:0", "worker:1"
 PROMPT = 30.0  # seconds within which a step must run, and a lost master or ps be told
 LATE = 1.5  # seconds that an outcome may take beyond the limit that it waits for
 SEEN = 1.0  # seconds within which the death of a peer must have ended the steps that need it
-LOST = (tf.errors.UnavailableError, tf.errors.AbortedError)
-#: What a step gets that only starts after the close: refused by the client, or by the master.
-REFUSED = ("closed Session", "not created yet", "Session is closed")
 
 
 def assert_works(cluster: Cluster) -> None:

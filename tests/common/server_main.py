@@ -1,7 +1,8 @@
 """One TensorFlow server; says READY, then serves until its parent closes the pipe (or dies).
 
-A line on standard input is answered with one of JSON: `status` with what `grpc+ar` counts, `counters`
-with the same and this process's TCP connections, `heap` with the bytes that malloc has given out.
+A line on standard input is answered with one of JSON: `status` with what `grpc+ar` counts,
+`counters` with the same and this process's TCP connections, `heap` with the bytes that malloc has
+given out.
 Any other line makes main() return, which ends the interpreter the ordinary way.
 """
 

@@ -17,7 +17,6 @@ from common.interrupted import (
     OTHER,
     PROMPT,
     PS,
-    REFUSED,
     WORKER,
     Runner,
     assert_works,
@@ -25,11 +24,18 @@ from common.interrupted import (
     long_transfer,
     session_on,
 )
+from common.paths import LARGE
 from common.processes import Cluster
-from common.sessions import On, check, difference, task_device
+from common.sessions import (
+    On,
+    cancelled_by_close,
+    check,
+    difference,
+    refused_after_close,
+    task_device,
+)
 from matrix.cases import case
 from matrix.meter import Payload
-from matrix.paths import LARGE
 
 recv = partial(case, "recv: steps")
 
@@ -194,8 +200,6 @@ def receiver_first(cluster: Cluster) -> None:
 
 # --- steps that end early -------------------------------------------------------------------------
 
-CANCELLED = (tf.errors.CancelledError, tf.errors.AbortedError)
-
 
 @recv(
     "cancel",
@@ -208,14 +212,13 @@ def cancel(cluster: Cluster) -> None:
         time.sleep(0.3)
         assert runner.is_alive()
         session.close()
-        assert isinstance(runner.outcome(), tf.errors.CancelledError), repr(runner.error)
+        assert cancelled_by_close(runner.outcome()), repr(runner.error)
     with session_on(cluster) as session:
         runner = Runner(partial(session.run, long_transfer(PS, WORKER, 32)))
         assert runner.running.wait(PROMPT) and runner.is_alive(), runner.error
         session.close()
         error = runner.outcome()
-        refused = any(text in str(error) for text in REFUSED)
-        assert isinstance(error, CANCELLED) or refused, repr(error)
+        assert cancelled_by_close(error) or refused_after_close(error), repr(error)
     assert_works(cluster)
 
 

@@ -26,11 +26,11 @@ from common.graphs import (
     variants,
 )
 from common.interrupted import session_on
+from common.paths import LARGE
 from common.processes import Cluster
 from common.sessions import On, assert_same, check, difference, run
 from matrix.cases import GIB, case
 from matrix.meter import Payload
-from matrix.paths import LARGE
 
 PS, WORKER, OTHER = "ps:0", "worker:0", "worker:1"
 WAYS = ((PS, WORKER), (WORKER, PS))

@@ -12,16 +12,12 @@ import pytest
 from common.fixtures import (
     ClusterFactory,
     cluster_factory,
+    path_cluster,  # noqa: F401
     pytest_runtest_makereport,  # noqa: F401
     shared_clusters,  # noqa: F401
-    shared_from,
 )
-from common.processes import Cluster
-from matrix.paths import DataPath
+from common.paths import DataPath
 from matrix.report import Recorder
-
-#: The tasks of every cell.
-JOBS = {"ps": 1, "worker": 2}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -43,21 +39,6 @@ def _folder(config: pytest.Config) -> Path:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Recorder(lambda: _folder(config)), "matrix-report")
-
-
-@pytest.fixture
-def path_cluster(
-    request: pytest.FixtureRequest,
-    path: DataPath,
-    shared_clusters: dict[str, Cluster],  # noqa: F811
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Cluster]:
-    """A ps and two workers that may use only this path, shared by all cells of it."""
-
-    def make() -> Cluster:
-        return Cluster(path.protocol, JOBS, tmp_path_factory.mktemp("cluster"), path.env)
-
-    yield from shared_from(request, shared_clusters, path.name, make)
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from common.paths import COUNTERS, TCP, DataPath
 from common.processes import Cluster
-from matrix.paths import COUNTERS, TCP, DataPath
 
 #: TCP bytes between tasks that use another fabric: the handshakes of new connections.
 HANDSHAKES = 16 * 2**10

@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from typing import Callable
 
 import pytest
+import tensorflow as tf
 
 from common.ar import eventually
 from common.graphs import huge_transfer
-from common.interrupted import LOST, PS, WORKER, session_on
+from common.interrupted import PS, WORKER, session_on
 from common.processes import Cluster
+from common.sessions import lost
 from matrix.cases_values import HUGE
 
 
@@ -31,8 +33,9 @@ class NotOffered:
 def _kills_the_sender(cluster: Cluster) -> None:
     with session_on(cluster, seconds=200) as session:
         samples = huge_transfer(PS, WORKER, HUGE)
-        with pytest.raises(LOST):
+        with pytest.raises(tf.errors.UnavailableError) as died:
             session.run(samples)
+        assert lost(died.value, PS), str(died.value)
         assert eventually(cluster.dead) == [PS]
         assert "Cannot encode a Tensor that exceeds the 2GB protobuf limit" in cluster[PS].tail()
         # A master waits long for a dead task when its session closes.

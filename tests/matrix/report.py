@@ -17,9 +17,9 @@ from typing import Any
 import psutil
 import pytest
 
+from common.paths import PATHS, DataPath
 from matrix import page
 from matrix.cases import CASES, rows
-from matrix.paths import PATHS, DataPath
 
 
 @dataclass

@@ -8,13 +8,13 @@ import psutil
 import pytest
 
 from common.fixtures import ClusterFactory
+from common.paths import PATHS, DataPath
 from common.processes import Cluster
 from common.protocols import select
 from matrix import cases_faults, cases_steps, cases_tf2, cases_values  # noqa: F401
 from matrix.cases import CASES, Case, rows
 from matrix.meter import assert_fabric, assert_path, carried, read
 from matrix.not_offered import NOT_OFFERED
-from matrix.paths import PATHS, DataPath
 from matrix.report import CELL
 
 _REFUSED = {(entry.path, entry.case): entry for entry in NOT_OFFERED}

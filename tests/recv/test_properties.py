@@ -16,9 +16,9 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import find as smallest
 
 from common.ar import path_of, thresholds, wait_no_offers
-from common.paths import PATHS
+from common.paths import PATHS, RENDEZVOUS, DataPath
 from common.processes import Cluster
-from common.protocols import AR, STOCK, STOCK_COLLISION
+from common.protocols import STOCK, STOCK_COLLISION
 from common.sessions import On, assert_same
 from recv.cases import CASES
 from recv.graphs import DTYPES, NODES, TASKS, Case, Graph, run
@@ -34,7 +34,7 @@ _SETTINGS: dict[str, Any] = {
 }
 _WAYS = [(client, server) for client in TASKS for server in TASKS if client != server]
 
-over_paths = pytest.mark.parametrize("path", PATHS, scope="session")
+over_paths = pytest.mark.parametrize("path", PATHS, ids=lambda path: path.name, scope="session")
 
 
 def same_as_local(case: Case, target: str, make: Callable[[Case, On], Graph] = Graph) -> list[int]:
@@ -53,9 +53,9 @@ def same_as_local(case: Case, target: str, make: Callable[[Case, On], Graph] = G
 class Run:
     """Cases over one cluster, and what of them crossed."""
 
-    def __init__(self, cluster: Cluster, path: str) -> None:
+    def __init__(self, cluster: Cluster, path: DataPath) -> None:
         self._cluster = cluster
-        self._found = _KEPT / f"{_FOUND}{path}.json"
+        self._found = _KEPT / f"{_FOUND}{path.name.replace('/', '-')}.json"
         # A printed size has four digits: above `high` it is a rendezvous for sure.
         (_, self._high, protocol) = thresholds(cluster[TASKS[0]].status())[1]
         assert protocol == "rendezvous"
@@ -104,7 +104,7 @@ class Run:
 )
 def test_random_graphs(
     path_cluster: Cluster,
-    path: str,
+    path: DataPath,
     cases: int,
     same_each_run: bool,
 ) -> None:
@@ -118,20 +118,19 @@ def test_random_graphs(
         over.check(case)
 
     holds()
-    print(f"{path}: {over.cases} cases, {over.large} of {len(over.sizes)} tensors are large")
+    print(f"{path.name}: {over.cases} cases, {over.large} of {len(over.sizes)} tensors are large")
     assert over.cases >= cases
     missing = {*DTYPES, *NODES} - over.drawn
     assert not missing or (same_each_run and not missing & set(NODES)), missing
     assert over.large * 5 >= len(over.sizes) > cases
     moved = {name: value - before[name] for name, value in over.count().items()}
-    protocol, env = PATHS[path]
-    if path == "grpc+ar-shm":
+    if path.large == RENDEZVOUS:
         # What was counted is each case's first step alone.
         assert moved["rendezvous"] >= over.large and moved["stream_bytes_received"] > 0
     else:
         assert moved == {"rendezvous": 0, "chunk_bytes": 0, "stream_bytes_received": 0}
     fabrics = {path_of(path_cluster, *way) for way in _WAYS}
-    assert fabrics == {env["AR_GRPC_FABRICS"] if protocol == AR else None}
+    assert fabrics == {path.fabric}
     wait_no_offers(path_cluster, *TASKS)
 
 

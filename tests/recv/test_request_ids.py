@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from common.preload import preloadable
 from common.fixtures import ClusterFactory
+from common.preload import preloadable
 from common.protocols import STOCK
 from common.sessions import config, task_device
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from common.paths import PATHS
+from common.paths import PATHS, RENDEZVOUS, DataPath
 from common.processes import free_port, run_program
-from common.protocols import AR, STOCK
+from common.protocols import STOCK
 
 _PROGRAM = Path(__file__).parent / "programs/torn_values.py"
 #: What looks for nothing but a value that is torn.
@@ -23,47 +23,46 @@ _CONTROL = "no order"
         pytest.param(100000, marks=[pytest.mark.slow, pytest.mark.timeout(1800)]),
     ],
 )
-@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.name)
 def test_no_value_is_torn(
     request: pytest.FixtureRequest,
     tmp_path: Path,
-    path: str,
+    path: DataPath,
     iterations: int,
 ) -> None:
-    protocol, env = PATHS[path]
     ports: list[int] = []
     for _ in range(3):
         ports.append(free_port(ports))
     addresses = [f"127.0.0.1:{port}" for port in ports]
     settings = {
         "cluster": {"ps": addresses[:1], "worker": addresses[1:]},
-        "protocol": protocol,
+        "protocol": path.protocol,
         "log": str(tmp_path / "workers.stderr"),
-        "env": env,
+        "env": dict(path.env),
         "iterations": iterations,
     }
     limit = request.node.get_closest_marker("timeout").args[0]
-    said = run_program(_PROGRAM, settings, limit - 20, env).result()
+    said = run_program(_PROGRAM, settings, limit - 20, path.env).result()
     ps, *workers = said.pop("statuses")
     control = said.pop(_CONTROL)
     # Without an order the same looks find torn values, over this very path.
     assert control["wrong"] and all("versions" in each for each in control["wrong"]), control
 
     for name, hunt in said.items():
-        print(f"{path}, {name}: {hunt['seen']} values in {hunt['seconds']} s")
+        print(f"{path.name}, {name}: {hunt['seen']} values in {hunt['seconds']} s")
     assert {name: hunt["wrong"] for name, hunt in said.items() if hunt["wrong"]} == {}
     assert sum(hunt["seen"] for hunt in said.values()) >= iterations
     for name, hunt in said.items():
         # Each run forked once, and each child wrote what it could and ended.
         assert hunt["forks"] == [0] * hunt["rounds"], name
-        assert hunt["rounds"] == 1 or (protocol == STOCK and hunt["collisions"]), name
+        assert hunt["rounds"] == 1 or (path.protocol == STOCK and hunt["collisions"]), name
 
     counters: list[dict[str, Any]] = [ps, *workers]
     large = sum(hunt["seen"] for name, hunt in said.items() if ", 256 words" not in name)
-    if path == "grpc+ar-shm":
+    if path.large == RENDEZVOUS:
         assert sum(each["rendezvous"] for each in workers) >= large
         assert ps["rendezvous"] > 0 and ps["arena"]["size"] > 0
     else:
         assert all(each["rendezvous"] == each["chunk_bytes"] == 0 for each in counters)
     fabrics = {fabric for each in counters for fabric in each["paths"].values()}
-    assert fabrics == ({env["AR_GRPC_FABRICS"]} if protocol == AR else set())
+    assert fabrics == ({path.fabric} if path.fabric else set())

@@ -7,10 +7,11 @@ from html.parser import HTMLParser
 from typing import Any
 
 import pytest
+
+from common.paths import RENDEZVOUS, STREAM, TCP, DataPath
 from matrix import page
 from matrix.meter import HANDSHAKES, Payload, assert_fabric, assert_path, carried
 from matrix.page import FAILED, NOT_OFFERED, NOT_RUN, PASSED, SKIPPED
-from matrix.paths import RENDEZVOUS, STREAM, TCP, DataPath
 
 MIB = 2**20
 SHM = DataPath("x/shm", "x", "shm", STREAM, RENDEZVOUS, {"X_FABRICS": "shm"})
