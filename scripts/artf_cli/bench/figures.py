@@ -154,7 +154,7 @@ def train(rows: Rows) -> str:
             row["fabric"],
             f"{statistics.median(row['samples']):.0f}",
             spread_of(row["samples"]),
-            times(row["ratio"], row["ratio_interval"]),
+            times(row["ratio"], row["ratio_interval"] if row["protocol"] != STOCK else None),
             f"{row['accuracy']:.1%}",
         ]
         for row in rows

@@ -31,10 +31,14 @@ def spread_of(samples: Sequence[float]) -> str:
 
 
 def times(ratio: float | None, interval: Sequence[float] | None) -> str:
-    """A ratio with its interval: `2.50x (2.31-2.64)`; `-` where there is none."""
+    """A ratio with its interval: `2.50x (2.31-2.64)`; `-` where there is none.
+
+    What is compared with itself has none to speak of: `1.00x`.
+    """
     if ratio is None:
         return "-"
-    return f"{ratio:.2f}x" + (f" ({interval[0]:.2f}-{interval[1]:.2f})" if interval else "")
+    sure = f" ({interval[0]:.2f}-{interval[1]:.2f})" if interval and set(interval) != {1.0} else ""
+    return f"{ratio:.2f}x{sure}"
 
 
 def render(rows: Sequence[recv.Row]) -> None:
