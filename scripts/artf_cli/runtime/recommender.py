@@ -94,10 +94,11 @@ class Model:
         wrong = [tf.math.count_nonzero(tf.not_equal(counts, hits), keepdims=True)]
         if self._columns:
             values = tf.concat([tf.identity(_read(column)) for column in self._columns], 0)
-            expected = _pattern(sum(self._sizes)) + tf.repeat(
-                tf.constant(self._added) * tf.cast(steps, tf.float32), self._sizes
-            )
-            numbers = tf.repeat(tf.range(len(self._sizes)), self._sizes)
+            # tf.repeat would pad every column to the largest: gigabytes.
+            ends = tf.constant([sum(self._sizes[: i + 1]) for i in range(len(self._sizes))])
+            numbers = tf.searchsorted(ends, tf.range(sum(self._sizes)), side="right")
+            added = tf.constant(self._added) * tf.cast(steps, tf.float32)
+            expected = _pattern(sum(self._sizes)) + tf.gather(added, numbers)
             differ = tf.cast(tf.not_equal(values, expected), tf.int64)
             wrong.insert(0, tf.math.segment_sum(differ, numbers))
         return tf.concat(wrong, 0)
