@@ -39,6 +39,7 @@ _SCRIPTS = {SESSION: "recommender_worker.py", STRATEGY: "recommender_strategy.py
 _BURST_S = 0.5
 _LEAST_STEPS = 3
 _START_IN_S = 0.01
+_CHECK_COPIES = 8
 
 
 class Case(NamedTuple):
@@ -139,7 +140,8 @@ def _check_memory(mixes: Sequence[Mix], protocols: int, workers: int) -> None:
     # The server keeps every mix; a step in hand has its tensors at both ends, for each worker.
     tensors = sum(mix.total_bytes for mix in mixes)
     tensors += 2 * workers * max(mix.total_bytes for mix in mixes)
-    need = protocols * (tensors + (workers + 2) * PROCESS_BYTES)
+    need = _CHECK_COPIES * max(mix.pulled_bytes for mix in mixes)
+    need += protocols * (tensors + (workers + 2) * PROCESS_BYTES)
     have = psutil.virtual_memory().available
     if need > have:
         raise ArtfError(
@@ -174,7 +176,7 @@ def _measure(
                 ids=mix.ids,
             )
             cluster.ask(cluster.drivers[:1], "initialise", name=mix.name)
-            cluster.ask(cluster.drivers, "check", name=mix.name, steps=0)
+            _check_sums(cluster, mix.name, 0)
     for count, mix, name in _turns(list(clusters), mixes, fleet, rounds):
         meter.show(_done(measured), f"{mix.name} with {count} over {name}")
         case = Case(name, mix.name, count)
@@ -182,7 +184,13 @@ def _measure(
         steps[name, mix.name] += _burst(clusters[name], mix, count, into)
     for (name, key), total in steps.items():
         meter.show(_done(measured), f"checking {key} over {name}")
-        clusters[name].ask(clusters[name].drivers, "check", name=key, steps=total)
+        _check_sums(clusters[name], key, total)
+
+
+def _check_sums(cluster: Cluster, mix: str, steps: int) -> None:
+    # One after the other: a check holds several copies of what it pulls.
+    for driver in cluster.drivers:
+        cluster.ask([driver], "check", name=mix, steps=steps)
 
 
 def _done(measured: Mapping[Case, Measured]) -> int:
