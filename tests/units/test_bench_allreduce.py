@@ -110,12 +110,17 @@ def test_the_interval_is_of_paired_rounds() -> None:
     )
 
 
-def test_a_ring_carries_every_chunk_but_its_own_twice_to_each_worker() -> None:
+@pytest.mark.parametrize("steps", [(-1,), (1,), (-1, 1)])
+def test_a_ring_carries_every_chunk_but_its_own_twice_to_each_worker(
+    steps: tuple[int, ...],
+) -> None:
+    """Whichever way round it goes."""
+
     def report(received: int) -> dict[str, Any]:
         return {
             f"worker:{i}": {
                 "connections": [],
-                "fabrics": {f"worker:{(i - 1) % 4}": "shm"},
+                "fabrics": {f"worker:{(i + step) % 4}": "shm" for step in steps},
                 "fabric_bytes_received": received,
             }
             for i in range(4)
@@ -123,6 +128,27 @@ def test_a_ring_carries_every_chunk_but_its_own_twice_to_each_worker() -> None:
 
     assert ring_carrier(report(0), report(1500), 1000) == "shm"
     assert ring_carrier(report(0), report(1499), 1000) == "unknown"
+
+
+def test_a_ring_over_tcp_counts_what_goes_either_way() -> None:
+    def report(there: int, back: int) -> dict[str, Any]:
+        """Of three workers, of which the first and the last two are connected."""
+        ends = [("0", "1", there), ("1", "0", back), ("1", "2", there), ("2", "1", back)]
+        return {
+            f"worker:{i}": {
+                "connections": [
+                    {"local": own, "remote": peer, "inode": int(own + peer), "bytes_sent": sent}
+                    for own, peer, sent in [(f"{o}{p}", f"{p}{o}", s) for o, p, s in ends]
+                    if own[0] == str(i)
+                ],
+                "fabrics": {},
+                "fabric_bytes_received": 0,
+            }
+            for i in range(3)
+        }
+
+    assert ring_carrier(report(10, 10), report(1010, 1010), 1000) == "tcp"
+    assert ring_carrier(report(10, 10), report(1010, 1009), 1000) == "unknown"
 
 
 def test_arguments_that_cannot_work_are_refused(log: Path) -> None:

@@ -184,11 +184,13 @@ def _count(times: Sequence[float]) -> int:
 
 
 def ring_carrier(before: Mapping[str, Answer], after: Mapping[str, Answer], reduced: int) -> str:
-    """The fabric around the ring of workers that reduced `reduced` bytes, as `carrier`."""
-    ring = list(after)
-    pairs = list(zip(ring, ring[1:] + ring[:1]))
+    """The fabric between all workers, which reduced `reduced` bytes, as `carrier`."""
+    # The order of the ring is TensorFlow's, and half of a large tensor goes round the other way.
+    pairs = [
+        (peer, task) for task in after for peer in after[task]["fabrics"] or after if peer != task
+    ]
     # Each worker gets every chunk but its own twice: summed so far, then summed.
-    return carrier(before, after, pairs, 2 * (len(ring) - 1) * reduced)
+    return carrier(before, after, pairs, 2 * (len(after) - 1) * reduced)
 
 
 def rows_of(
