@@ -22,7 +22,9 @@ from artf_cli.paths import PATCHES, PINS, REPO
 
 # The layers under third_party/ar_grpc that are compiled inside each tree.
 OVERLAY_FOLDERS = {"grpc": ("fabric", "grpc", "protocol"), "tensorflow": ("tensorflow",)}
-CLASSES = ("mission", "upstream bug", "build")
+CLASSES = ("mission", "upstream bug", "security", "build")
+# They mend what upstream, or all who use it, should know of.
+_REFERRED = ("upstream bug", "security")
 _CONTEXT_LINES = 1
 _NAME = re.compile(r"^\d{4}-[a-z0-9-]+\.patch$")
 _IDENTITY = [
@@ -81,7 +83,7 @@ def parse(path: Path) -> Patch:
         ),
         (len(lines) < 4 or lines[1] != "", "it does not say why after a blank line"),
         (reason not in CLASSES, f"its Class is {reason!r}, not one of {', '.join(CLASSES)}"),
-        (reason == "upstream bug" and not reference, "an upstream bug needs a Reference: line"),
+        (reason in _REFERRED and not reference, f"Class {reason} needs a Reference: line"),
     )
     for broken, fault in faults:
         if broken:

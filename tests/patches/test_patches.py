@@ -51,10 +51,11 @@ def test_the_series_holds_and_does_not_drift() -> None:
     assert names == on_disk
 
 
-def test_every_upstream_bug_has_a_reference() -> None:
-    bugs = [patch for patch in patches.list_patches() if patch.reason == "upstream bug"]
-    assert bugs
-    assert all(bug.reference.startswith("https://") for bug in bugs)
+@pytest.mark.parametrize("reason", ["upstream bug", "security"])
+def test_every_mend_has_a_reference(reason: str) -> None:
+    mends = [patch for patch in patches.list_patches() if patch.reason == reason]
+    assert mends
+    assert all(mend.reference.startswith("https://") for mend in mends)
 
 
 def test_a_changed_byte_names_the_file_and_both_hashes(copy: Path) -> None:
@@ -131,6 +132,7 @@ def test_a_patch_is_applied_inside_a_foreign_checkout(tmp_path: Path) -> None:
         ("Subject\n\nwhy\n\nClass: mission\n", "no diff"),
         ("Subject\n\nwhy\n\nClass: taste\n\ndiff --git a/x b/x\n", "Class is 'taste'"),
         ("Subject\n\nwhy\n\nClass: upstream bug\n\ndiff --git a/x b/x\n", "Reference"),
+        ("Subject\n\nwhy\n\nClass: security\n\ndiff --git a/x b/x\n", "Reference"),
         ("S" * 80 + "\n\nwhy\n\nClass: build\n\ndiff --git a/x b/x\n", "72 characters"),
         ("Subject\nwhy\n\nClass: build\n\ndiff --git a/x b/x\n", "blank line"),
     ],
