@@ -97,6 +97,8 @@ class Cluster:
         """
         self.variant = variants.parse(variant)
         self.workers = [f"worker:{i}" for i in range(workers)]
+        #: Where each task serves, once it does.
+        self.addresses: dict[str, str] = {}
         self._group = group
         # -E -s: nothing of our own Python's settings or of the user's site may leak in.
         command: list[str | Path] = [python, "-E", "-s", "-u", _RUNTIME / script]
@@ -124,7 +126,8 @@ class Cluster:
         cluster: dict[str, list[str]] = {}
         for task in self.tasks:
             job = task.split(":")[0]
-            cluster.setdefault(job, []).append(f"127.0.0.1:{hellos[task]['port']}")
+            self.addresses[task] = f"127.0.0.1:{hellos[task]['port']}"
+            cluster.setdefault(job, []).append(self.addresses[task])
         # A coordinator connects to servers that are there.
         servers = [task for task in self.tasks if task != CHIEF]
         for some in (servers, [task for task in self.tasks if task == CHIEF]):
@@ -162,6 +165,10 @@ class Cluster:
     def cpu_seconds_of(self, task: str) -> float:
         """The CPU time of one task so far, in seconds, read without disturbing it."""
         return _cpu_seconds(self._children[task].pid)
+
+    def pid(self, task: str) -> int:
+        """The process of a task."""
+        return self._children[task].pid
 
     def leave(self) -> None:
         """Lets every task end."""

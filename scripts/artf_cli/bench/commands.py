@@ -10,13 +10,23 @@ from typing import Any
 import click
 
 from artf_cli import build, fetch, pins, variants, venv
-from artf_cli.bench import allreduce, everything, figures, recommender, record, recv, table, train
+from artf_cli.bench import (
+    allreduce,
+    everything,
+    figures,
+    hostile,
+    recommender,
+    record,
+    recv,
+    table,
+    train,
+)
 from artf_cli.bench.mixes import MIXES
 from artf_cli.bench.sizes import parse_size
 from artf_cli.cluster import APIS
 from artf_cli.console import emit_json, note, out
 from artf_cli.options import base_option, json_option, python_option
-from artf_cli.variants import AGAINST_WHEEL, UPSTREAM_WHEEL
+from artf_cli.variants import AGAINST_WHEEL, AR, STOCK, UPSTREAM_WHEEL
 
 
 @click.group(name="bench")
@@ -324,3 +334,31 @@ def bench_allreduce(
     deliver(rows, made, output, as_json)
     if not as_json:
         allreduce.render(rows)
+
+
+@bench_group.command(name="hostile")
+@click.option(
+    "--against",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    metavar="WHEEL",
+    help="Attack grpc+ar of this older wheel, too.",
+)
+@output_option
+@base_option
+@python_option
+@json_option
+def bench_hostile(
+    against: Path | None, output: Path | None, base: str, python: str | None, as_json: bool
+) -> None:
+    """What attacks over plain HTTP/2 cost a server in CPU time and memory."""
+    built = build.build(base, python).wheel
+    installed = venv.make(built)
+    pythons = {AR: installed, STOCK: installed}
+    wheels = {AGAINST_WHEEL: against} if against else {}
+    if against:
+        pythons = {f"{AR}@{AGAINST_WHEEL}": venv.make(against), **pythons}
+    made = record.record(built, command_line(), wheels)
+    rows = hostile.run(pythons)
+    deliver(rows, made, output, as_json)
+    if not as_json:
+        hostile.render(rows)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from artf_cli.bench import recommender, record, recv
+from artf_cli.bench import hostile, recommender, record, recv
 from artf_cli.bench.sizes import Size
 from artf_cli.bench.table import duration, spread_of
 from artf_cli.bench.traffic import NOTHING
@@ -162,6 +162,11 @@ def train(rows: Rows) -> str:
     return markdown(["", "path", "steps/s", "rounds", "to stock", "accuracy"], lines)
 
 
+def attacks(rows: Rows) -> str:
+    protocols, lines = hostile.lines(rows)
+    return markdown(["", *(f"`{protocol}`" for protocol in protocols)], lines)
+
+
 def provenance(made: record.Record, file: str) -> str:
     """What a file's rows were measured on and by, as one paragraph."""
     cores = made["cores"]
@@ -187,6 +192,7 @@ TABLES: dict[str, tuple[str, Callable[[Rows], str]]] = {
     "recommender-cpu": ("recommender.json", recommender_cpu),
     "recommender-strategy": ("recommender-strategy.json", recommender_rate),
     "allreduce": ("allreduce.json", all_reduce),
+    "hostile": ("hostile.json", attacks),
 }
 
 
