@@ -235,11 +235,15 @@ def pieces(peer: Peer, size: int) -> None:
 
 
 def bomb(peer: Peer, size: int) -> None:
-    """A compressed message that inflates to `size` bytes."""
-    packer = zlib.compressobj(9, zlib.DEFLATED, 31)
+    """A compressed message that inflates to `size` bytes, in whole MiB."""
     zeros = bytes(1 << 20)
-    packed = b"".join(packer.compress(zeros[: size - at]) for at in range(0, size, len(zeros)))
-    packed += packer.flush()
+    packer = zlib.compressobj(9, zlib.DEFLATED, -15)
+    block = packer.compress(zeros) + packer.flush(zlib.Z_FULL_FLUSH)  # may be repeated
+    count, check = size // len(zeros), 0
+    for _ in range(count):
+        check = zlib.crc32(zeros, check)
+    end = packer.flush() + struct.pack("<II", check, count * len(zeros))
+    packed = bytes.fromhex("1f8b0800000000000003") + block * count + end
     peer.send(frame(HEADERS, END_HEADERS, 1, request(b"gzip")))
     peer.data(1, b"\1" + struct.pack(">I", len(packed)) + packed)
     peer.send(frame(DATA, END_STREAM, 1))
