@@ -22,7 +22,7 @@ RECORD = BUILD / "reproduced.json"
 #: Of artf_cli, what runs inside a build or gives Bazel its settings.
 MODULES = [
     *("bazel", "build", "console", "errors", "fetch", "patches", "paths", "pins", "sources"),
-    "wheel",
+    *("tables", "wheel"),
 ]
 # All that they match and that is installed: compiler, headers, linker, protobuf. What is missing
 # here can make the comparison fail, never pass.
