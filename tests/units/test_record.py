@@ -46,9 +46,8 @@ def git(folder: Path, *words: str) -> str:
 def test_a_changed_tree_is_dirty_unless_only_docs_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(record, "REPO", tmp_path)
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
-    assert record.commit() == "unknown"
+    assert record.commit(tmp_path) == "unknown"
     git(tmp_path, "init", "-q")
     (tmp_path / "docs").mkdir()
     for name in ("code.py", "docs/measured.md"):
@@ -56,12 +55,12 @@ def test_a_changed_tree_is_dirty_unless_only_docs_changed(
     git(tmp_path, "add", "-A")
     git(tmp_path, "commit", "-qm", "one")
     head = git(tmp_path, "rev-parse", "HEAD")
-    assert record.commit() == head
+    assert record.commit(tmp_path) == head
     (tmp_path / "docs/measured.md").write_text("two\n")
     (tmp_path / "docs/new.json").write_text("{}\n")
-    assert record.commit() == head
+    assert record.commit(tmp_path) == head
     (tmp_path / "new.py").write_text("two\n")
-    assert record.commit() == f"{head}-dirty"
+    assert record.commit(tmp_path) == f"{head}-dirty"
 
 
 def test_the_quota_is_the_least_of_all_levels(tmp_path: Path) -> None:

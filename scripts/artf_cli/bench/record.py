@@ -9,7 +9,7 @@ import platform
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, TypedDict, get_type_hints
 
 import psutil
 
@@ -33,7 +33,17 @@ class Cores(TypedDict):
     quota: float | None
 
 
-class Record(TypedDict):
+class Machine(TypedDict):
+    """What runs a program: the processor's name, its cores, and the system's versions."""
+
+    cpu: str
+    cores: Cores
+    memory_bytes: int
+    kernel: str
+    glibc: str
+
+
+class Record(Machine):
     """Where figures come from. `commit` ends in `-dirty` where the tree differs outside docs/;
     `wheels` has the other wheels that took part, by the word that stands behind the @ of a
     protocol; `load` is the load average over 1, 5 and 15 minutes when the run began."""
@@ -41,32 +51,27 @@ class Record(TypedDict):
     commit: str
     wheel: WheelRecord
     wheels: dict[str, WheelRecord]
-    cpu: str
-    cores: Cores
-    memory_bytes: int
-    kernel: str
-    glibc: str
     date: str
     command: list[str]
     load: list[float]
 
 
-def _git(*words: str) -> str:
+def _git(root: Path, *words: str) -> str:
     command = ["git", *words]
     try:
-        done = subprocess.run(command, cwd=REPO, capture_output=True, text=True, check=True)
+        done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
         return ""
     return done.stdout.strip()
 
 
-def commit() -> str:
-    """The commit of this tree, with `-dirty` where files outside docs/ differ from it."""
-    found = _git("rev-parse", "HEAD")
+def commit(root: Path = REPO) -> str:
+    """A tree's commit, with `-dirty` where files outside docs/ differ from it; or `unknown`."""
+    found = _git(root, "rev-parse", "HEAD")
     if not found:
         return "unknown"
     # A run that writes docs/ must not make the next one's tree dirty.
-    changed = _git("status", "--porcelain", "--", ":/", ":(top,exclude)docs")
+    changed = _git(root, "status", "--porcelain", "--", ":/", ":(top,exclude)docs")
     return f"{found}-dirty" if changed else found
 
 
@@ -129,13 +134,9 @@ def _without_folders(words: Sequence[str]) -> list[str]:
     return kept
 
 
-def record(wheel: Path, command: Sequence[str], wheels: Mapping[str, Path] | None = None) -> Record:
-    """The record of a run that begins now with `wheel` and, by name, other `wheels`."""
-    now = datetime.datetime.now(datetime.timezone.utc)
-    return Record(
-        commit=commit(),
-        wheel=_wheel(wheel),
-        wheels={name: _wheel(path) for name, path in (wheels or {}).items()},
+def machine() -> Machine:
+    """This machine, as this process may use it."""
+    return Machine(
         cpu=cpu_model(Path("/proc/cpuinfo").read_text()),
         cores=Cores(
             usable=len(os.sched_getaffinity(0)),
@@ -144,9 +145,24 @@ def record(wheel: Path, command: Sequence[str], wheels: Mapping[str, Path] | Non
         memory_bytes=psutil.virtual_memory().total,
         kernel=platform.release(),
         glibc=platform.libc_ver()[1],
-        date=now.strftime("%Y-%m-%dT%H:%M:%SZ"),
+    )
+
+
+def now() -> str:
+    """The time in UTC to the second, as records have it."""
+    return datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def record(wheel: Path, command: Sequence[str], wheels: Mapping[str, Path] | None = None) -> Record:
+    """The record of a run that begins now with `wheel` and, by name, other `wheels`."""
+    return Record(
+        commit=commit(),
+        wheel=_wheel(wheel),
+        wheels={name: _wheel(path) for name, path in (wheels or {}).items()},
+        date=now(),
         command=_without_folders(command),
         load=[round(value, 2) for value in os.getloadavg()],
+        **machine(),
     )
 
 
@@ -178,7 +194,7 @@ def read(path: Path) -> tuple[list[dict[str, Any]], Record]:
         raise ArtfError(
             f"{path} has no rows with a record", "make it again with: scripts/artf bench all"
         )
-    missing = sorted(set(Record.__annotations__) - set(made))
+    missing = sorted(set(get_type_hints(Record)) - set(made))
     if missing:
         raise ArtfError(
             f"{path}: its record lacks {', '.join(missing)}",

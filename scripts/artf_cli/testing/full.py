@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import datetime
 import json
-import os
-import platform
-import subprocess
 import time
 from pathlib import Path
 from typing import Any
 
-import psutil
-
+from artf_cli.bench import record as provenance
 from artf_cli.console import note
 from artf_cli.paths import REPO
 from artf_cli.testing.report import Result, write_whole
@@ -47,32 +42,10 @@ def run_parts(needs: Needs, part: str = "") -> Result:
     return total
 
 
-def _git(root: Path, *words: str) -> str | None:
-    done = subprocess.run(["git", *words], cwd=root, capture_output=True, text=True)
-    return done.stdout.strip() if done.returncode == 0 else None
-
-
 def clean_commit(root: Path = REPO) -> str:
     """The commit that the work tree equals, docs/ aside; empty when it equals none."""
-    # The record itself lies in docs/, and the next part must not take it for a change.
-    if _git(root, "status", "--porcelain", "--", ":/", ":(top,exclude)docs") != "":
-        return ""
-    return _git(root, "rev-parse", "HEAD") or ""
-
-
-def _machine() -> dict[str, Any]:
-    names = [
-        line.partition(":")[2].strip()
-        for line in Path("/proc/cpuinfo").read_text().splitlines()
-        if line.startswith("model name")
-    ]
-    return {
-        "cpu": names[0] if names else platform.machine(),
-        "cores": len(os.sched_getaffinity(0)),
-        "memory_bytes": psutil.virtual_memory().total,
-        "kernel": platform.release(),
-        "glibc": platform.libc_ver()[1],
-    }
+    found = provenance.commit(root)
+    return "" if found == "unknown" or found.endswith("-dirty") else found
 
 
 def record(path: Path, part: str, commit: str, result: Result, seconds: float) -> None:
@@ -82,10 +55,9 @@ def record(path: Path, part: str, commit: str, result: Result, seconds: float) -
         before = json.loads(path.read_text())
         if before.get("commit") == commit:
             kept = before["parts"]
-    now = datetime.datetime.now(datetime.timezone.utc)
     kept[part] = {
-        "date": now.strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "machine": _machine(),
+        "date": provenance.now(),
+        "machine": provenance.machine(),
         "seconds": round(seconds, 1),
         **result.summary(),
     }
