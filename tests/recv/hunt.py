@@ -15,7 +15,7 @@ from typing import Any, Callable
 import tensorflow as tf
 
 from common.protocols import STOCK, STOCK_COLLISION
-from common.sessions import config, task_device
+from common.sessions import cancelled_by_close, config, refused_after_close, task_device
 
 PS, WORKERS = "ps:0", ("worker:0", "worker:1")
 #: A receiver's session is closed and another one opened after so many steps.
@@ -133,7 +133,7 @@ class Hunt:
             self.collisions += 1
         # After one there may be nothing to wait for.
         elif not self.collisions or not isinstance(error, tf.errors.OutOfRangeError):
-            self.wrong.append(repr(error))
+            self.wrong.append(f"{error!r}: {error}")
 
     def _run(self, part: Callable[[], None]) -> None:
         try:
@@ -193,11 +193,8 @@ class Hunt:
         try:
             least, most = client.step()
             self.look(low, float(least), float(most), self.ledger.begun)
-        except (tf.errors.CancelledError, RuntimeError):
-            pass
         except Exception as error:
-            # What the master says of a session that it has closed.
-            if "is not found" not in str(error):
+            if not (cancelled_by_close(error) or refused_after_close(error)):
                 self._note(error)
 
     def write(self, makes: list[Callable[[Any], Callable[..., Any]]]) -> None:

@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 from common.graphs import CONDS, dead, fed_on
-from common.growth import STOCK_LEAK, heap, most, per_step, sampled
+from common.growth import heap, most, per_step, sampled
 from common.processes import Cluster
 from common.protocols import STOCK, STOCK_COLLISION
 from common.sessions import On, assert_same, check, config, crossings, run, task_device
@@ -205,8 +205,7 @@ def test_soak(cluster: Cluster, protocol: str, steps: int) -> None:
         assert collisions <= steps // 10000 + 1
     leaked = per_step(samples, steps)
     print(leaked)
-    limit = STOCK_LEAK if protocol == STOCK else most(steps)
-    assert all(by <= limit for by in leaked.values()), leaked
+    assert all(by <= most(steps) for by in leaked.values()), leaked
 
 
 # --- session targets ----------------------------------------------------------------------------
