@@ -17,8 +17,9 @@ WINDOWS = 5
 #: Bytes of the heap that the threads' caches of freed memory may take in a window.
 _CACHES = 12 * 2**10
 #: What upstream's own code may leave of a step, in bytes: the base wheel's LocalRendezvous keeps
-#: for good what was ever aborted, and CleanupGraph aborts a step that ended well, too, where it comes
-#: before the executors have let go. That is 1.2 KB in 2 to 10 of 100 steps, over every protocol.
+#: for good what was ever aborted, and CleanupGraph aborts a step that ended well, too, where it
+#: comes before the executors have let go. That is 1.2 KB in 2 to 10 of 100 steps, over every
+#: protocol.
 UPSTREAM_LEAK = 600.0
 
 
