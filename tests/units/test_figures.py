@@ -108,6 +108,14 @@ def test_rows_without_a_record_are_refused(folder: Path) -> None:
         figures.render(PAGE, folder)
 
 
+def test_rows_that_were_taken_out_are_named(folder: Path) -> None:
+    (folder / "train.json").unlink()
+    page = figures.render(PAGE, folder)
+    assert f"<!-- record: train.json -->\n{figures.NOT_MEASURED}<!-- end -->" in page
+    assert "<!-- table: train -->\n<!-- end -->" in page
+    assert figures.render(page, folder) == page
+
+
 def test_mixes_and_rings_have_a_line_for_each_number_of_workers() -> None:
     def row(protocol: str, workers: int, **more: Any) -> dict[str, Any]:
         common = {"fabric": "tcp", "scheme": "A", "metric": "p99_us", "value": 1500.0}
