@@ -1,8 +1,9 @@
 """Attacks over plain HTTP/2: what they cost the server is bounded, and the next step works.
 
 A peer that is attached over a fabric speaks the same HTTP/2 in its ring. What each attack cost
-before the patches that mend it, and what it costs stock `grpc`, is in docs/security.md; each bound
-here is one that the unpatched build broke.
+before the patches that mend it, and what it costs stock `grpc`, is in docs/measured.md. The bounds
+on headers, padding, announced frames and single bytes are ones that the unpatched build broke;
+those on resets, odd headers and headers in pieces it kept, too.
 """
 
 from __future__ import annotations

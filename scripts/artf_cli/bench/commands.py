@@ -212,7 +212,7 @@ def bench_all(
 ) -> None:
     """Measures all that docs/measured.md shows, and writes its tables anew.
 
-    Takes some fifteen minutes, on a machine that has nothing else to do.
+    For a machine that has nothing else to do.
     """
     built = build.build(base, python).wheel
     wheels = {UPSTREAM_WHEEL: upstream_wheel(base, built)}
