@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
@@ -28,6 +28,9 @@ from artf_cli.console import emit_json, note, out
 from artf_cli.options import base_option, json_option, python_option
 from artf_cli.variants import AGAINST_WHEEL, AR, STOCK, UPSTREAM_WHEEL
 
+_F = TypeVar("_F", bound=Callable[..., Any])
+_Row = TypeVar("_Row", bound=Mapping[str, Any])
+
 
 @click.group(name="bench")
 def bench_group() -> None:
@@ -43,6 +46,22 @@ def _numbers(context: click.Context, option: click.Parameter, value: str) -> lis
     if not words or not all(word.isdigit() for word in words):
         raise click.BadParameter(f"{value!r} is no list of numbers such as 1,2,4")
     return [int(word) for word in words]
+
+
+def _list_option(name: str, default: Sequence[object], **settings: Any) -> Callable[[_F], _F]:
+    """An option that takes words with commas between."""
+    return click.option(
+        name,
+        default=",".join(map(str, default)),
+        show_default=True,
+        **{"callback": _split, **settings},
+    )
+
+
+def _rounds_option(default: int) -> Callable[[_F], _F]:
+    return click.option(
+        "--rounds", type=click.IntRange(1, 1000), default=default, show_default=True
+    )
 
 
 output_option = click.option(
@@ -73,18 +92,14 @@ def upstream_wheel(base: str, ours: Path) -> Path:
 
 
 @bench_group.command(name="recv")
-@click.option(
+@_list_option(
     "--protocols",
-    default="grpc,grpc+ar",
-    show_default=True,
-    callback=_split,
+    (STOCK, AR),
     help="Also grpc+ar/tcp, grpc/4channels, grpc/threads, grpc@upstream.",
 )
-@click.option("--sizes", default=",".join(recv.DEFAULT_SIZES), show_default=True, callback=_split)
+@_list_option("--sizes", recv.DEFAULT_SIZES)
 @click.option("--tensors", type=click.IntRange(1, 4096), default=1, show_default=True)
-@click.option(
-    "--rounds", type=click.IntRange(1, 1000), default=recv.DEFAULT_ROUNDS, show_default=True
-)
+@_rounds_option(recv.DEFAULT_ROUNDS)
 @click.option(
     "--cold-rounds",
     type=click.IntRange(0, 1000),
@@ -144,16 +159,12 @@ def bench_recv(
         wheels=pythons,
         api=api,
     )
-    deliver(rows, made, output, as_json)
-    if not as_json:
-        table.render(rows)
+    deliver(rows, made, output, as_json, table.render)
 
 
 @bench_group.command(name="train")
-@click.option("--protocols", default="grpc,grpc+ar", show_default=True, callback=_split)
-@click.option(
-    "--rounds", type=click.IntRange(1, 1000), default=train.DEFAULT_ROUNDS, show_default=True
-)
+@_list_option("--protocols", (STOCK, AR))
+@_rounds_option(train.DEFAULT_ROUNDS)
 @click.option(
     "--steps",
     type=click.IntRange(1, 100_000),
@@ -176,13 +187,9 @@ def bench_train(
 ) -> None:
     """LeNet on handwritten digits, one parameter server, two workers, protocols taking turns."""
     train.check(protocols)
-    built = build.build(base, python).wheel
-    installed = venv.make(built)
-    made = record.record(built, command_line())
+    installed, made = _measured_on(base, python)
     rows = train.rows_of(train.run(installed, protocols, rounds, steps))
-    deliver(rows, made, output, as_json)
-    if not as_json:
-        table.render_train(rows)
+    deliver(rows, made, output, as_json, table.render_train)
 
 
 @bench_group.command(name="all")
@@ -231,6 +238,13 @@ def bench_render() -> None:
     _render_page()
 
 
+def _measured_on(base: str, python: str | None) -> tuple[Path, record.Record]:
+    """The Python of the built wheel's environment, and the record of a run that begins now."""
+    built = build.build(base, python).wheel
+    installed = venv.make(built)
+    return installed, record.record(built, command_line())
+
+
 def _render_page() -> None:
     text = figures.PAGE.read_text()
     figures.PAGE.write_text(figures.render(text))
@@ -238,33 +252,27 @@ def _render_page() -> None:
 
 
 def deliver(
-    rows: Sequence[Mapping[str, Any]], made: record.Record, output: Path | None, as_json: bool
+    rows: Sequence[_Row],
+    made: record.Record,
+    output: Path | None,
+    as_json: bool,
+    render: Callable[[Sequence[_Row]], None],
 ) -> None:
-    """Writes the rows with their record to `output`, and as the result object."""
+    """Writes the rows with their record to `output`, and as the result object or by `render`."""
     if output:
         record.write(output, rows, made)
         note(f"raw rows: {output}")
     if as_json:
         emit_json({"rows": rows, "record": made})
+    else:
+        render(rows)
 
 
 @bench_group.command(name="recommender")
-@click.option(
-    "--protocols",
-    default=",".join(recommender.DEFAULT_PROTOCOLS),
-    show_default=True,
-    callback=_split,
-)
-@click.option("--mixes", default=",".join(MIXES), show_default=True, callback=_split)
-@click.option(
-    "--workers",
-    default=",".join(map(str, recommender.DEFAULT_WORKERS)),
-    show_default=True,
-    callback=_numbers,
-)
-@click.option(
-    "--rounds", type=click.IntRange(1, 1000), default=recommender.DEFAULT_ROUNDS, show_default=True
-)
+@_list_option("--protocols", recommender.DEFAULT_PROTOCOLS)
+@_list_option("--mixes", list(MIXES))
+@_list_option("--workers", recommender.DEFAULT_WORKERS, callback=_numbers)
+@_rounds_option(recommender.DEFAULT_ROUNDS)
 @api_option
 @output_option
 @base_option
@@ -283,34 +291,16 @@ def bench_recommender(
 ) -> None:
     """A recommender's step: pulls and pushes of its tensors in one, by mix and workers."""
     recommender.check(protocols, mixes, workers, api)
-    built = build.build(base, python).wheel
-    installed = venv.make(built)
-    made = record.record(built, command_line())
+    installed, made = _measured_on(base, python)
     rows = recommender.run(installed, protocols, mixes, workers, rounds, api)
-    deliver(rows, made, output, as_json)
-    if not as_json:
-        recommender.render(rows)
+    deliver(rows, made, output, as_json, recommender.render)
 
 
 @bench_group.command(name="allreduce")
-@click.option(
-    "--protocols",
-    default=",".join(allreduce.DEFAULT_PROTOCOLS),
-    show_default=True,
-    callback=_split,
-)
-@click.option(
-    "--sizes", default=",".join(allreduce.DEFAULT_SIZES), show_default=True, callback=_split
-)
-@click.option(
-    "--workers",
-    default=",".join(map(str, allreduce.DEFAULT_WORKERS)),
-    show_default=True,
-    callback=_numbers,
-)
-@click.option(
-    "--rounds", type=click.IntRange(1, 1000), default=allreduce.DEFAULT_ROUNDS, show_default=True
-)
+@_list_option("--protocols", allreduce.DEFAULT_PROTOCOLS)
+@_list_option("--sizes", allreduce.DEFAULT_SIZES)
+@_list_option("--workers", allreduce.DEFAULT_WORKERS, callback=_numbers)
+@_rounds_option(allreduce.DEFAULT_ROUNDS)
 @output_option
 @base_option
 @python_option
@@ -327,13 +317,9 @@ def bench_allreduce(
 ) -> None:
     """All-reduces around a ring of workers (MultiWorkerMirroredStrategy)."""
     allreduce.check(protocols, sizes, workers)
-    built = build.build(base, python).wheel
-    installed = venv.make(built)
-    made = record.record(built, command_line())
+    installed, made = _measured_on(base, python)
     rows = allreduce.run(installed, protocols, sizes, workers, rounds)
-    deliver(rows, made, output, as_json)
-    if not as_json:
-        allreduce.render(rows)
+    deliver(rows, made, output, as_json, allreduce.render)
 
 
 @bench_group.command(name="hostile")
@@ -359,6 +345,4 @@ def bench_hostile(
         pythons = {f"{AR}@{AGAINST_WHEEL}": venv.make(against), **pythons}
     made = record.record(built, command_line(), wheels)
     rows = hostile.run(pythons)
-    deliver(rows, made, output, as_json)
-    if not as_json:
-        hostile.render(rows)
+    deliver(rows, made, output, as_json, hostile.render)
