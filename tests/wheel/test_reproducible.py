@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
-import subprocess
-import sys
 import warnings
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from artf_cli import pins
 from artf_cli.paths import REPO
 from common import reproduced
+from common.builds import build
 
 
-def build(script: list[str], wheel: Path, env: dict[str, str], folder: Path) -> Any:
-    """What `artf build --json` says, for the Python of `wheel`."""
-    command = [*script, "build", "--python", wheel.name.split("-")[2], "--json"]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, cwd=folder)
-    assert done.returncode == 0, done.stderr[-4000:]
-    return json.loads(done.stdout.splitlines()[-1])
+def python_of(wheel: Path) -> str:
+    return wheel.name.split("-")[2]
 
 
 @pytest.mark.timeout(2400)
@@ -44,11 +36,10 @@ def test_two_builds_from_empty_caches_give_the_same_bytes(
     shutil.copytree(
         REPO, tree, ignore=shutil.ignore_patterns("dist", ".git", "bazel-*", "__pycache__")
     )
-    env = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
-    env["ARTF_CACHE"] = str(tmp_path / "cache")
+    cache = {"ARTF_CACHE": str(tmp_path / "cache")}
     # The suite `containers` runs beside this one, and waits for servers.
-    script = ["nice", str(tree / "scripts/artf")]
-    again = Path(build(script, wheel, env, tmp_path)["wheel"])
+    said = build("--python", python_of(wheel), tree=tree, before=["nice"], env=cache)
+    again = Path(said["wheel"])
     assert again.parent == tree / "dist"
     assert again.name == wheel.name
     assert pins.sha256_of(again) == now.sha256
@@ -64,9 +55,9 @@ def test_two_builds_from_empty_caches_give_the_same_bytes(
 
 
 @pytest.mark.timeout(600)
-def test_a_build_with_nothing_changed_takes_seconds(wheel: Path, tmp_path: Path) -> None:
+def test_a_build_with_nothing_changed_takes_seconds(wheel: Path) -> None:
     before = pins.sha256_of(wheel)
-    report = build([sys.executable, "-m", "artf_cli"], wheel, dict(os.environ), tmp_path)
+    report = build("--python", python_of(wheel))
     assert report["build_seconds"] < 60, report
     assert Path(report["wheel"]) == wheel
     assert pins.sha256_of(wheel) == before

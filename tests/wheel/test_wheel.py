@@ -20,6 +20,7 @@ from artf_cli import fetch, interpreters, pins, venv
 from artf_cli import wheel as wheel_module
 from artf_cli.errors import ArtfError
 from artf_cli.paths import REPO
+from common.builds import build
 
 OURS = {"tensorflow/libtensorflow_ar.so", "tensorflow/python/ar_grpc.py"}
 PATCHED = {
@@ -183,15 +184,13 @@ with tf.Graph().as_default(), tf.compat.v1.Session(target, config=config) as ses
 """
 
 
+# The build's own Python mostly, so first: for each other one the base wheel is unpacked again.
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("python", ["cp39", "cp310", "cp311"])
+@pytest.mark.parametrize("python", ["cp311", "cp310", "cp39"])
 def test_it_runs_on_every_python_here(python: str, wheel: Path) -> None:
     if python not in interpreters.find():
         pytest.skip(f"no interpreter for {python} on this machine; checked statically instead")
-    command = [sys.executable, "-m", "artf_cli", "build", "--python", python, "--json"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    built = Path(json.loads(done.stdout.splitlines()[-1])["wheel"])
+    built = Path(build("--python", python)["wheel"])
     assert built.name.startswith(f"tensorflow_cpu-2.14.1+ar.1-{python}-{python}-manylinux_2_")
     said = subprocess.run(
         [str(venv.make(built)), "-c", SMOKE], capture_output=True, text=True, timeout=300
@@ -204,10 +203,7 @@ def test_it_runs_on_every_python_here(python: str, wheel: Path) -> None:
 @pytest.mark.timeout(3600)
 def test_the_gpu_base_wheel_by_option() -> None:
     """Slow: another 0.5 GB base wheel, whose headers make everything compile again."""
-    command = [sys.executable, "-m", "artf_cli", "build", "--base", "tensorflow", "--json"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    built = Path(json.loads(done.stdout.splitlines()[-1])["wheel"])
+    built = Path(build("--base", "tensorflow")["wheel"])
     assert built.name.startswith("tensorflow-2.14.1+ar.1-")
     said = subprocess.run([str(venv.make(built)), "-c", SMOKE], capture_output=True, text=True)
     assert said.stdout.split() == ["499500.0"], said.stderr
