@@ -84,7 +84,8 @@ def environment(name: str) -> Path:
         shutil.rmtree(root, ignore_errors=True)
         make = [sys.executable, "-m", "venv", str(root)]
         install = [str(python), "-m", "pip", "install", "-qq", "--disable-pip-version-check"]
-        install += ["--no-compile", "--require-hashes", "-r", str(lock_file)]
+        # pip compiles them: nothing writes bytecode later, see main().
+        install += ["--require-hashes", "-r", str(lock_file)]
         for command in (make, install):
             done = subprocess.run(command, stdout=sys.stderr)
             if done.returncode != 0:
