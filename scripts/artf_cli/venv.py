@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 import re
 import shutil
@@ -16,6 +17,8 @@ from artf_cli.console import note
 from artf_cli.errors import ArtfError
 from artf_cli.paths import REQUIREMENTS, cache_dir
 
+#: What an environment has unless other requirements are named, which contain these.
+RUNTIME = "runtime"
 #: Environments of one kind that stay in the cache, each 1.4 GB: the last used ones.
 KEPT = 3
 
@@ -34,16 +37,18 @@ def _pip(python: Path, *arguments: str) -> None:
         )
 
 
-def make(wheel: Path, requirements: str = "runtime") -> Path:
+def make(wheel: Path, requirements: str = RUNTIME) -> Path:
     """The Python of an environment with `wheel` and its locked requirements installed.
 
     It lies in the cache under the wheel's hash and is made again when either changed, and then the
     ones that were used longest ago go. One artf makes it while others wait; none removes it before
     this process ends. `pip check` must be clean. Raises ArtfError; a half-made environment is
-    removed.
+    removed. One of other requirements than RUNTIME stands on the one of RUNTIME: it sees that one's
+    packages, the wheel among them, and has the rest.
     """
     lock = REQUIREMENTS / f"{requirements}.txt"
-    key = f"{pins.sha256_of(wheel)[:12]}-{pins.sha256_of(lock)[:8]}"
+    below = None if requirements == RUNTIME else make(wheel).parents[1]
+    key = f"{pins.sha256_of(wheel)[:12]}-{_digest(lock, below)[:8]}"
     root = cache_dir() / "venvs" / f"{requirements}-{key}"
     root.parent.mkdir(parents=True, exist_ok=True)
     with suppress(KeyError):
@@ -54,13 +59,18 @@ def make(wheel: Path, requirements: str = "runtime") -> Path:
         while not _use(root, guard):
             _lock(guard, fcntl.LOCK_EX, f"another artf makes or uses {root.name}; waiting for it")
             if not (root / "READY").exists():
-                _install(root, wheel, lock)
+                _install(root, wheel, lock, below)
     except BaseException:
         guard.close()
         raise
     _in_use[root] = guard
     sweep(root.parent, requirements)
     return root / "bin" / "python"
+
+
+def _digest(lock: Path, below: Path | None) -> str:
+    own = pins.sha256_of(lock)
+    return own if below is None else hashlib.sha256(f"{below.name} {own}".encode()).hexdigest()
 
 
 def _guard(root: Path) -> Path:
@@ -86,7 +96,12 @@ def _use(root: Path, guard: TextIO) -> bool:
     return False
 
 
-def _install(root: Path, wheel: Path, lock: Path) -> None:
+def _packages(root: Path) -> Path:
+    """Where the packages of an environment lie."""
+    return next((root / "lib").glob("python*/site-packages"))
+
+
+def _install(root: Path, wheel: Path, lock: Path, below: Path | None) -> None:
     python = root / "bin" / "python"
     interpreter = interpreters.need(wheel.name.split("-")[2])
     shutil.rmtree(root, ignore_errors=True)
@@ -96,8 +111,12 @@ def _install(root: Path, wheel: Path, lock: Path) -> None:
         )
         if done.returncode != 0:
             raise ArtfError(f"{interpreter} cannot make {root}", "see: python3 -m venv --help")
+        if below is not None:
+            # The module `site` reads it; what pip sees there it does not install again.
+            (_packages(root) / "below.pth").write_text(f"{_packages(below)}\n")
         _pip(python, "install", "-qq", "--no-deps", "--require-hashes", "-r", str(lock))
-        _pip(python, "install", "-qq", "--no-deps", str(wheel))
+        if below is None:
+            _pip(python, "install", "-qq", "--no-deps", str(wheel))
         _pip(python, "check")
     except BaseException:
         shutil.rmtree(root, ignore_errors=True)

@@ -13,7 +13,7 @@ from artf_cli import venv
 INTERPRETER = """#!/bin/sh
 echo "$2" >>"$CALLS"
 if [ "$2" = venv ]; then
-  mkdir -p "$3/bin" && cp "$0" "$3/bin/python"
+  mkdir -p "$3/bin" "$3/lib/python3.11/site-packages" && cp "$0" "$3/bin/python"
 else
   sleep 0.2
 fi
@@ -23,7 +23,7 @@ import sys
 from pathlib import Path
 from artf_cli import interpreters, venv
 interpreters.need = lambda tag: Path(sys.argv[1])
-print(venv.make(Path(sys.argv[2])), flush=True)
+print(venv.make(Path(sys.argv[2]), sys.argv[3]), flush=True)
 sys.stdin.read()
 """
 
@@ -39,19 +39,19 @@ class Artf:
         self.python.chmod(0o755)
         self.venvs = folder / "cache" / "venvs"
 
-    def start(self, wheel: str) -> subprocess.Popen[str]:
+    def start(self, wheel: str, requirements: str = venv.RUNTIME) -> subprocess.Popen[str]:
         """One that makes the environment of a wheel and ends with its standard input."""
         path = self.folder / f"{wheel}-1-cp311-cp311-any.whl"
         path.write_text(wheel)
         env = {**os.environ, "ARTF_CACHE": str(self.folder / "cache"), "CALLS": str(self.calls)}
-        command = [sys.executable, "-c", MAKE, str(self.python), str(path)]
+        command = [sys.executable, "-c", MAKE, str(self.python), str(path), requirements]
         return subprocess.Popen(
             command, env=env, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
 
-    def make(self, wheel: str) -> Path:
+    def make(self, wheel: str, requirements: str = venv.RUNTIME) -> Path:
         """The Python of one that has ended."""
-        process = self.start(wheel)
+        process = self.start(wheel, requirements)
         said, _ = process.communicate("", timeout=30)
         assert process.returncode == 0
         return Path(said.strip())
@@ -65,6 +65,18 @@ def test_two_that_want_the_same_environment_make_it_once(tmp_path: Path) -> None
     assert said[0] == said[1]
     assert Path(said[0]).exists()
     assert artf.calls.read_text().split() == ["venv", "pip", "pip", "pip"]
+
+
+def test_the_tests_see_the_packages_of_the_runtime(tmp_path: Path) -> None:
+    artf = Artf(tmp_path)
+    tests = artf.make("w", "runtime-tests").parents[1]
+    # The wheel is installed once, and each environment checked.
+    assert artf.calls.read_text().split() == ["venv", *["pip"] * 3, "venv", *["pip"] * 2]
+    (link,) = tests.glob("lib/*/site-packages/*.pth")
+    below = artf.make("w").parents[1]
+    assert Path(link.read_text().strip()) == below / link.parent.relative_to(tests)
+    artf.make("w", "runtime-tests")
+    assert artf.calls.read_text().count("venv") == 2
 
 
 def test_one_that_fails_leaves_it_to_the_next(tmp_path: Path) -> None:
