@@ -98,7 +98,7 @@ class Run:
 @pytest.mark.parametrize(
     ("cases", "same_each_run"),
     [
-        pytest.param(100, True, marks=pytest.mark.timeout(600)),
+        pytest.param(60, True, marks=pytest.mark.timeout(600)),
         pytest.param(2000, False, marks=[pytest.mark.slow, pytest.mark.timeout(1800)]),
     ],
 )
@@ -161,6 +161,8 @@ def test_a_wrong_operation_is_found_and_made_small() -> None:
     """Two processes are not needed to be wrong in one partition."""
 
     def fails(case: Case) -> bool:
+        if not any(source["dtype"] == "uint8" for source in case["sources"]):
+            return False  # no need to run it: WrongMove is right for every other type
         try:
             same_as_local(case, make=WrongMove, target="")
         except AssertionError:
