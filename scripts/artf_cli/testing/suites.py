@@ -39,11 +39,11 @@ SUITES = (
     Suite("conformance", NOTHING, together="cheap"),
     Suite("wheel", together="packages"),
     Suite("containers", together="packages", parts=("containers", "clean-root", "clean-user")),
-    Suite("recv", installed=True, perturbed=True, parts=("recv",)),
-    Suite("tf2", installed=True, perturbed=True, parts=("servers",)),
+    Suite("recv", installed=True, perturbed=True, together="values", parts=("recv",)),
+    Suite("tf2", installed=True, perturbed=True, together="values", parts=("servers",)),
     Suite("faults", installed=True, perturbed=True, parts=("servers",)),
-    Suite("matrix", installed=True, perturbed=True, parts=("matrix",)),
-    Suite("grpc-suites", GRPC_SUITES, perturbed=True),
+    Suite("matrix", installed=True, perturbed=True, together="last", parts=("matrix",)),
+    Suite("grpc-suites", GRPC_SUITES, perturbed=True, together="last"),
     # It builds its own wheel.
     Suite("sanitized", NOTHING, parts=("sanitized",)),
 )
