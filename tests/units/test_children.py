@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from artf_cli.testing import children
+
 PROGRAM = """
 import pathlib, sys, time
 folder, name = pathlib.Path(sys.argv[1]), sys.argv[2]
@@ -67,3 +69,34 @@ def test_interrupted_suites_take_their_fixtures_down(
     for name in names:
         assert (tmp_path / f"{name}-down").exists()
         assert f"{name} begins\n{name} ends\n" in said
+
+
+TAKES_PART = """
+import pathlib, sys, time
+here = pathlib.Path(sys.argv[1])
+(here / sys.argv[2]).touch()
+time.sleep(0.3)
+print(len(list(here.iterdir())))
+(here / sys.argv[2]).unlink()
+"""
+
+
+def test_no_more_than_wanted_run_at_a_time(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    here = tmp_path / "here"
+    here.mkdir()
+    names = [f"program{number}" for number in range(5)]
+    commands = [
+        children.Command(
+            [sys.executable, "-c", TAKES_PART, str(here), name], os.environ, tmp_path / name, name
+        )
+        for name in names
+    ]
+    assert children.run(commands, at_once=2) == [0] * 5
+    said = capfd.readouterr().out.split("\n")
+    assert sorted(line for line in said if line.startswith("-")) == [
+        f"---- {name} ----" for name in names
+    ]
+    counts = {line for line in said if line.isdigit()}
+    assert "2" in counts and counts <= {"1", "2"}

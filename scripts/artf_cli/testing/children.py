@@ -36,28 +36,24 @@ class OutOfTime(Exception):
         self.late = late
 
 
-def run(commands: Sequence[Command], deadline: float | None = None) -> list[int]:
-    """The exit statuses of commands that run at the same time.
+def run(
+    commands: Sequence[Command], deadline: float | None = None, at_once: int = sys.maxsize
+) -> list[int]:
+    """The exit statuses of commands, which start in their order, at most `at_once` at a time.
 
     When this process is interrupted, or `deadline` (of time.monotonic) passes, each gets time to
-    take down its fixtures. Raises OutOfTime for the latter.
+    take down its fixtures. Raises OutOfTime for the latter, also of those that had yet to start.
     """
     processes: list[subprocess.Popen[bytes]] = []
     shown: set[int] = set()
-    ignored = signal.getsignal(signal.SIGINT) == signal.SIG_IGN
     try:
-        if ignored:
-            # A job in the background starts so, and pytest would ignore it, too.
-            signal.signal(signal.SIGINT, signal.SIG_DFL)
-        try:
-            for command in commands:
+        while len(shown) < len(commands):
+            free = at_once - len(processes) + len(shown)
+            for command in commands[len(processes) :][:free]:
                 processes.append(_start(command))
-        finally:
-            if ignored:
-                signal.signal(signal.SIGINT, signal.SIG_IGN)
-        while not _show_ended(commands, processes, shown):
-            if deadline is not None and time.monotonic() > deadline:
-                late = [i for i, process in enumerate(processes) if process.poll() is None]
+            _show_ended(commands, processes, shown)
+            late = [index for index in range(len(commands)) if index not in shown]
+            if late and deadline is not None and time.monotonic() > deadline:
                 raise OutOfTime(late)
             time.sleep(_POLL_S)
         return [process.wait() for process in processes]
@@ -79,29 +75,37 @@ def run(commands: Sequence[Command], deadline: float | None = None) -> list[int]
 
 
 def _start(command: Command) -> subprocess.Popen[bytes]:
-    if command.log is None:
-        return subprocess.Popen(command.words, cwd=REPO, env=command.env)
-    with command.log.open("wb") as log:
-        return subprocess.Popen(
-            command.words,
-            cwd=REPO,
-            env=command.env,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-        )
+    ignored = signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+    if ignored:
+        # A job in the background starts so, and pytest would ignore it, too.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        if command.log is None:
+            return subprocess.Popen(command.words, cwd=REPO, env=command.env)
+        with command.log.open("wb") as log:
+            return subprocess.Popen(
+                command.words,
+                cwd=REPO,
+                env=command.env,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+    finally:
+        if ignored:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _show_ended(
     commands: Sequence[Command], processes: Sequence[subprocess.Popen[bytes]], shown: set[int]
-) -> bool:
-    """Shows the output of those that have ended since; whether all have."""
-    ended = [index for index, process in enumerate(processes) if process.poll() is not None]
-    for index in ended:
+) -> None:
+    """Shows the output of those that have ended since."""
+    for index, process in enumerate(processes):
+        if index in shown or process.poll() is None:
+            continue
         command = commands[index]
-        if index not in shown and command.log is not None:
+        if command.log is not None:
             text = command.log.read_text(errors="replace")
             sys.stdout.write(f"---- {command.title} ----\n{text}")
             sys.stdout.flush()
         shown.add(index)
-    return len(ended) == len(processes)

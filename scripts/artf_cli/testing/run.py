@@ -26,6 +26,8 @@ from artf_cli.testing.suites import (
 
 _OVERWRITE_FREED = "glibc.malloc.perturb=165"
 _NO_TESTS_COLLECTED = 5
+#: Suites that run at the same time, at most: most of them wait for servers a third of their time.
+_AT_ONCE = max(2, len(os.sched_getaffinity(0)))
 
 
 @dataclass
@@ -113,7 +115,7 @@ def _run_group(
             for suite, place, root in zip(group, places, roots)
         ]
         try:
-            statuses = children.run(commands, deadline)
+            statuses = children.run(commands, deadline, _AT_ONCE)
         except children.OutOfTime:
             for suite, root in zip(group, roots):
                 if (root / "report.xml").exists():

@@ -21,7 +21,7 @@ class Suite:
     installed: bool = False
     #: Freed memory is overwritten, so that what still looks at it fails at once (glibc's manual).
     perturbed: bool = False
-    #: Neighbours in the table with the same word here run at the same time.
+    #: Neighbours in the table with the same word here run side by side.
     together: str = ""
     #: The parts of `--full` that have its tests; those without a marker `part` are in the first.
     parts: tuple[str, ...] = ("base",)
@@ -37,10 +37,10 @@ SUITES = (
     Suite("patches", NOTHING, together="cheap"),
     Suite("units", NOTHING, together="cheap"),
     Suite("conformance", NOTHING, together="cheap"),
-    Suite("wheel", together="packages"),
-    Suite("containers", together="packages", parts=("containers", "clean-root", "clean-user")),
-    Suite("recv", installed=True, perturbed=True, together="values", parts=("recv",)),
-    Suite("tf2", installed=True, perturbed=True, together="values", parts=("servers",)),
+    Suite("wheel", together="built"),
+    Suite("containers", together="built", parts=("containers", "clean-root", "clean-user")),
+    Suite("recv", installed=True, perturbed=True, together="built", parts=("recv",)),
+    Suite("tf2", installed=True, perturbed=True, together="built", parts=("servers",)),
     Suite("faults", installed=True, perturbed=True, parts=("servers",)),
     Suite("matrix", installed=True, perturbed=True, together="last", parts=("matrix",)),
     Suite("grpc-suites", GRPC_SUITES, perturbed=True, together="last"),
