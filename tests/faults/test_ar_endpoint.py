@@ -48,6 +48,8 @@ SUM = sum(range(100000))
 #: Completion queues of a server: each keeps the descriptor that it was first polled with.
 QUEUES = 11
 LATE = 1.5  # seconds that an outcome may take beyond the limit that it waits for
+RECONNECT = 1.2  # seconds that gRPC waits at most before it connects again for the first time
+HANDSHAKE = 5.0  # seconds that either end waits for the other in a handshake
 SEEN = 1.0  # seconds within which the death of a peer must have ended the steps that need it
 
 
@@ -311,7 +313,7 @@ def test_broken_hello(pair: Cluster, name: str) -> None:
     """The connection is closed, and nothing else comes of it."""
     with closing(connect(pair)) as connection:
         connection.sendall(BROKEN[name])
-        assert seconds_until_closed(connection, most=10) < 8
+        assert seconds_until_closed(connection, most=10) < LATE
     assert summed(pair.target(PS)) == SUM
 
 
@@ -379,7 +381,7 @@ def test_silent_clients(pair: Cluster) -> None:
         assert summed(pair.target(PS)) == SUM  # others are served meanwhile
         for connection in connections.values():
             seconds_until_closed(connection, most=10)
-        assert 4 < time.monotonic() - began < 9
+        assert HANDSHAKE - 0.1 < time.monotonic() - began < HANDSHAKE + LATE
     finally:
         for connection in connections.values():
             connection.close()
@@ -402,7 +404,7 @@ def test_broken_verdict(pair: Cluster, said: bytes) -> None:
         connection.sendall(hello("shm"))
         assert receive_frame(connection)[1] == ANSWER
         connection.sendall(said)
-        assert seconds_until_closed(connection, most=10) < 4
+        assert seconds_until_closed(connection, most=10) < LATE
     assert summed(pair.target(PS)) == SUM
 
 
@@ -548,13 +550,14 @@ def goes_on(said: bytes) -> Callable[[socket.socket], bool]:
 
 OTHER_VERSION = answer("shm", "@x").replace(struct.pack("<H", VERSION), struct.pack("<H", 7), 1)
 
+MUTE = "it did not answer the hello"
 #: The server's behaviour, and what the client's log says of it.
 RECONNECTS = {
     "garbage": (says(b"HTTP/1.1 400 Bad Request\r\n\r\n"), "it does not speak AR-gRPC"),
     "HTTP/2": (says(bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])), "it does not speak AR-gRPC"),
     "a close": (says(), "it closed the connection at the hello"),
     "a close in the answer": (says(answer("shm")[:30]), "it closed the connection at the hello"),
-    "silence in the answer": (falls_silent(answer("shm")[:30]), "it did not answer the hello"),
+    "silence in the answer": (falls_silent(answer("shm")[:30]), MUTE),
     "a hello": (says(hello("shm")), "a frame of kind 1 instead of 2"),
     "a malformed answer": (says(frame(ANSWER, NODE + text("shm"))), "malformed answer"),
     "an unknown fabric": (says(answer("verbs")), "a fabric that was not offered: verbs"),
@@ -566,10 +569,11 @@ def assert_over_tcp(
     stock: Cluster, capfd: Any, first: Any, why: str, *, openings: list[bytes]
 ) -> None:
     """A step over a fake server works over TCP, in time, and the log says why it is TCP."""
+    waits = HANDSHAKE if why == MUTE else 0
     with closing(Fake(first, stock.spec["ps"][0])) as fake:
         began = time.monotonic()
         assert summed(fake.target) == SUM
-        assert time.monotonic() - began < 8
+        assert waits <= time.monotonic() - began < waits + LATE
         assert fake.openings == openings
         port = fake.target.split(":")[-1]
     log = capfd.readouterr().err
@@ -640,7 +644,7 @@ def test_listener_that_is_mute(stock: Cluster, capfd: Any) -> None:
         with closing(Fake(attaches(address), stock.spec["ps"][0])) as fake:
             began = time.monotonic()
             assert summed(fake.target) == SUM
-            assert 1.5 < time.monotonic() - began < 8
+            assert 2 <= time.monotonic() - began < 2 + LATE
             assert fake.openings == [MAGIC]
     assert f"no answer from {address} within 2000 ms" in capfd.readouterr().err
 
@@ -657,7 +661,7 @@ def test_server_dies_in_the_handshake(stock: Cluster, name: str) -> None:
     with closing(Fake(DIES[name], stock.spec["ps"][0])) as fake:
         began = time.monotonic()
         assert summed(fake.target) == SUM
-        assert time.monotonic() - began < 8
+        assert time.monotonic() - began < RECONNECT + LATE
         assert fake.openings[0] == fake.openings[1] == MAGIC
         assert fake.openings[-1] == PREFACE[:8]
 
@@ -822,11 +826,23 @@ def test_stopped_peer_goes_on(pair: Cluster) -> None:
 # --- what runs out, and what is left behind -------------------------------------------------------
 
 
+def quiet_descriptors(pid: int) -> set[int]:
+    """Those of a process, once none is opened or closed any more: connections close late."""
+    seen: list[set[int]] = []
+
+    def quiet() -> bool:
+        seen.append({int(each.name) for each in Path(f"/proc/{pid}/fd").iterdir()})
+        return len(seen) > 3 and seen[-1] == seen[-2] == seen[-3]
+
+    assert eventually(quiet, every=0.2), seen
+    return seen[-1]
+
+
 @contextmanager
 def only_free(pid: int, free: int) -> Iterator[None]:
     """Another process may open `free` descriptors more than it has."""
     before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
-    used = {int(each.name) for each in Path(f"/proc/{pid}/fd").iterdir()}
+    used = quiet_descriptors(pid)
     limit = list(itertools.islice((i for i in itertools.count() if i not in used), free + 1))[-1]
     resource.prlimit(pid, resource.RLIMIT_NOFILE, (limit, before[1]))
     try:
@@ -884,15 +900,17 @@ def test_server_without_descriptors(pair: Cluster, free: int) -> None:
 
 def test_client_with_few_descriptors(pair: Cluster) -> None:
     """Fewer than it needs: an error in time, never its end; with some more tcp, at last shm."""
+    limit = 2.0
     settings = {
         "target": pair.target(PS, AR),
         "other": pair.target(WORKER, AR),
-        "seconds": 2,
+        "seconds": limit,
         "most": 24,
     }
     *few, last = run_program(PROGRAMS / "few_descriptors.py", settings).result()
     for row in few:
-        assert row["seconds"] < 8, row
+        # A session is made, run and closed.
+        assert row["seconds"] < 3 * limit + LATE, row
         if "error" in row:
             assert row["error"] in {"UnavailableError", "DeadlineExceededError"}, row
         else:

@@ -27,6 +27,7 @@ from common.processes import (
 pytestmark = pytest.mark.timeout(180)
 
 PROGRAMS = Path(__file__).with_name("programs")
+LEFT = 3.0  # seconds from a program's last word to its end: an interpreter with TensorFlow ends
 VIA = ["rpc_layer", "TF_CONFIG"]
 NOISE = re.compile(
     r"terminate called|pure virtual|core dumped|Segmentation|Aborted \(|Check failed|: F |"
@@ -43,7 +44,7 @@ def assert_clean(outcome: Outcome, status: int = 0) -> None:
     noise = [line for line in outcome.stderr.splitlines() if NOISE.search(line)]
     assert outcome.status == status, f"status {outcome.status}\n{outcome.stderr[-4000:]}"
     assert not noise, "\n".join(noise)
-    assert outcome.linger < 10, f"left {outcome.linger:.1f} s after its last output"
+    assert outcome.linger < LEFT, f"left {outcome.linger:.1f} s after its last output"
 
 
 def tf_config(spec: dict[str, list[str]], protocol: str, job: str, index: int) -> dict[str, str]:
