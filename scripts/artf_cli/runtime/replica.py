@@ -94,8 +94,8 @@ class Replica(LeNetTask):
     def _put(self, queue: str, name: str) -> None:
         self._session.run(self._meeting.put[queue], {self._meeting.name: name})
 
-    def _wait_for_start(self, name: str) -> int:
-        """Returns the step to go on from: 0 for all but one that came again."""
+    def _wait_for_start(self, name: str) -> tuple[int, list[str]]:
+        """(the step to go on from, 0 but for one that came again; errors of steps tried again)."""
         missing = self._session.run(self._uninitialised)
         if self.index == 0 and len(missing):
             self.do_initialise()
@@ -103,29 +103,34 @@ class Replica(LeNetTask):
             time.sleep(_POLL_S)
         step = int(self._session.run(self._step))
         # The first steps connect and allocate: start-up, not training speed.
+        errors: list[str] = []
         for _ in range(_WARM_STEPS):
-            self._warm_step()
+            errors += self._warm_step()
         self._put("ready", name)
         while self._session.run(self._meeting.ready) < self._workers:
             time.sleep(_POLL_S)
-        return step
+        return step, errors
 
-    def _warm_step(self) -> None:
+    def _warm_step(self) -> list[str]:
+        """Runs a step; returns the errors after which it was tried again."""
         limit = time.monotonic() + _CONNECT_S
+        errors: list[str] = []
+        own = f"remote target /job:worker/replica:0/task:{self.index}"
         while True:
             try:
                 run_step(lambda: self._session.run(self._update, self._batch()))
-                return
-            except tf.errors.UnavailableError:
+                return errors
+            except tf.errors.UnavailableError as error:
                 # The parameter server has yet to connect anew to a worker that came again.
-                if time.monotonic() > limit:
+                if time.monotonic() > limit or own not in error.message:
                     raise
+                errors.append(error.message)
                 time.sleep(_POLL_S)
 
     def _work(self, name: str, steps: int) -> None:
         built = self.do_build(self._workers)
-        first = self._wait_for_start(name)
-        self.emit("training", task=name, step=first)
+        first, errors = self._wait_for_start(name)
+        self.emit("training", task=name, step=first, tried_again=errors)
         total = (steps + _WARM_STEPS) * self._workers
         own = 0
         step = first
