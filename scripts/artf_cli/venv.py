@@ -19,7 +19,7 @@ from artf_cli.paths import REQUIREMENTS, cache_dir
 
 #: What an environment has unless other requirements are named, which contain these.
 RUNTIME = "runtime"
-#: Environments of one kind that stay in the cache, each 1.4 GB: the last used ones.
+#: Environments of one kind that stay in the cache, of RUNTIME each 1.4 GB: the last used ones.
 KEPT = 3
 
 # The locks of the environments that this process uses, held until it ends.
