@@ -23,7 +23,7 @@ using tensorflow::Status;
 
 // A call that receives for a collective. The step's cancellation manager cancels it through a
 // manager of its own, which lives as long as the call. Thread-safe.
-class Receive : public std::enable_shared_from_this<Receive> {
+class Receive {
  public:
   // `step` may be nullptr.
   static std::shared_ptr<Receive> In(CancellationManager* step) {
@@ -92,8 +92,9 @@ class RemoteAccess final : public tensorflow::CollectiveRemoteAccessDistributed 
         });
   }
 
-  // Cancels all receives; when it returns none of them uses the step's cancellation manager, nor
-  // writes to its tensor (tensor_transfer.h).
+  // Cancels all receives and parts them from the step's cancellation manager, which may be freed
+  // after this. What Receipt copies is over by then (tensor_transfer.h); what TensorFlow itself
+  // copies, the bytes of an answer that offered nothing, may not be.
   void StartAbort(const Status& status) override {
     CollectiveRemoteAccessDistributed::StartAbort(status);
     std::set<std::shared_ptr<Receive>> receives;
