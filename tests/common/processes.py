@@ -243,7 +243,7 @@ class Outcome:
     status: int
     stdout: str
     stderr: str
-    linger: float  # seconds between its last output and its exit
+    linger: float | None  # seconds from its last word on stdout to its exit; None: it said none
 
     def result(self) -> Any:
         """The object that the program printed as its last line; it must have exited cleanly."""
@@ -276,7 +276,7 @@ class Program:
         assert stdout is not None and stderr is not None
         text: dict[Any, bytes] = {stdout: b"", stderr: b""}
         open_pipes = [stdout, stderr]
-        last = time.monotonic()
+        last = None
         try:
             while open_pipes and time.monotonic() < deadline:
                 readable, _, _ = select.select(open_pipes, [], [], 0.5)
@@ -296,7 +296,7 @@ class Program:
             ) from None
         finally:
             self.kill()
-        linger = time.monotonic() - last
+        linger = None if last is None else time.monotonic() - last
         return Outcome(
             status, text[stdout].decode(), text[stderr].decode("utf-8", "replace"), linger
         )

@@ -60,7 +60,13 @@ def eager_context(settings: dict[str, Any]) -> Any:
 
 def raises(settings: dict[str, Any]) -> Any:
     kept = own_server(settings)
+    say_leaving()
     raise ValueError(f"on purpose, with {len(kept)} objects alive")
+
+
+def say_leaving() -> None:
+    """Its last word: from here on the test counts how long it takes to leave."""
+    print(json.dumps("leaving"), flush=True)
 
 
 KEPT: list[Any] = []
@@ -69,7 +75,7 @@ KEPT: list[Any] = []
 def main() -> None:
     settings = json.loads(sys.argv[1])
     KEPT.append(globals()[settings["how"]](settings))
-    print(json.dumps("leaving"), flush=True)
+    say_leaving()
 
 
 if __name__ == "__main__":
