@@ -170,6 +170,14 @@ def test_odd_headers(attacked: Cluster, name: str) -> None:
     assert attacked[WORKER].status()["links"] == link > 0
 
 
+def test_inflated_messages_are_given_back(attacked: Cluster) -> None:
+    """100 KB each, and the memory of none of them stays: `attacked` looks."""
+    for _ in range(5):
+        outcome = attack(attacked, "bomb", 100 * MIB)
+        assert outcome["sent"] < 200_000 and not outcome["closed"]
+        assert outcome["status"] not in (0, RESOURCE_EXHAUSTED)  # 100 MiB of no request
+
+
 @pytest.mark.slow
 def test_compressed_bomb(attacked: Cluster) -> None:
     """3 GiB of zeros come in 3 MB; inflating ends at the 2 GiB that a message may have."""
