@@ -457,7 +457,8 @@ def broadcasts(program: str, **settings: int) -> Any:
         for index in (1, 0)
     )
     try:
-        result = leader.wait(100).result()
+        # On a core shared with twelve others, beside a build, TensorFlow alone takes half a minute.
+        result = leader.wait(250).result()
     finally:
         served.kill()
     return result
@@ -468,6 +469,7 @@ def test_broadcast_of_a_reference_variable() -> None:
     assert broadcasts("broadcast.py", size=4 * MIB, steps=40) == {"wrong": {}, "offers_open": 0}
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("busy", [0, 12], ids=["with cores to spare", "on a crowded core"])
 def test_a_collective_that_timed_out_is_not_written_to(busy: int) -> None:
     """Its time is up in mid-copy; the tensor that gets its memory keeps its values.
