@@ -62,13 +62,13 @@ class Cost:
     """What an attack took of the server."""
 
     cpu_s: float = 0.0
-    peak: float = 0  # bytes of memory above what was in use before
+    peak: int = 0  # bytes of memory above what was in use before
 
     def check(self, *, cpu_s: float = math.inf, peak: float = math.inf) -> None:
         """Asserts that it is below, where no sanitizer takes CPU and memory beside it."""
         if not INSTRUMENTED:
-            limits = Cost(cpu_s, peak)
-            assert self.cpu_s < cpu_s and self.peak < peak, f"{self}, below {limits}"
+            limits = f"limits: {cpu_s} s, {peak} bytes"
+            assert self.cpu_s < cpu_s and self.peak < peak, f"{self}, {limits}"
 
 
 @contextmanager
