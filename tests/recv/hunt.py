@@ -93,6 +93,8 @@ class Hunt:
         self.seen = 0
         self.wrong: list[str] = []
         self.collisions = 0
+        #: Steps over stock whose time was up, which may be of a collision, too.
+        self.late: list[str] = []
         self._steps = steps
         self._lock = threading.Lock()
         self._ended = threading.Event()
@@ -131,8 +133,10 @@ class Hunt:
         """Counts a collision of stock's; anything else is wrong."""
         if self._protocol == STOCK and STOCK_COLLISION in str(error):
             self.collisions += 1
+        elif self._protocol == STOCK and isinstance(error, tf.errors.DeadlineExceededError):
+            self.late.append(f"{error!r}: {error}")
         # After one there may be nothing to wait for.
-        elif not self.collisions or not isinstance(error, tf.errors.OutOfRangeError):
+        elif not (self.collisions or self.late) or not isinstance(error, tf.errors.OutOfRangeError):
             self.wrong.append(f"{error!r}: {error}")
 
     def _run(self, part: Callable[[], None]) -> None:
@@ -158,11 +162,11 @@ class Hunt:
                     time.sleep(0.001)
                 halfway()
                 self._ended.wait()
-                if self.collisions:
+                if self.collisions or self.late:
                     self.free(session)
                 for thread in threads:
                     thread.join()
-                if not self.collisions and not self.wrong:
+                if not self.collisions and not self.late and not self.wrong:
                     self.last_look(session)
 
     # --- parts that several hunts share ---

@@ -34,15 +34,19 @@ def test_no_value_is_torn(
     for _ in range(3):
         ports.append(free_port(ports))
     addresses = [f"127.0.0.1:{port}" for port in ports]
+    log = tmp_path / "stderr"
     settings = {
         "cluster": {"ps": addresses[:1], "worker": addresses[1:]},
         "protocol": path.protocol,
-        "log": str(tmp_path / "workers.stderr"),
+        "log": str(log),
         "env": dict(path.env),
         "iterations": iterations,
     }
     limit = request.node.get_closest_marker("timeout").args[0]
-    said = run_program(_PROGRAM, settings, limit - 20, path.env).result()
+    try:
+        said = run_program(_PROGRAM, settings, limit - 20, path.env).result()
+    finally:
+        print(log.read_text(errors="replace")[-3000:])
     ps, *workers = said.pop("statuses")
     control = said.pop(_CONTROL)
     # Without an order the same looks find torn values, over this very path.

@@ -17,7 +17,9 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python import ar_grpc
 
+from common.ar import eventually
 from common.processes import ServerProcess
+from common.protocols import STOCK_COLLISION
 from recv.hunt import PS, RESTART, WORKERS, Hunt
 from recv.hunts import HUNTS, AssignUnordered
 
@@ -54,8 +56,21 @@ def fork_and_scribble(places: list[tuple[int, int]]) -> int:
 # --- all of it ------------------------------------------------------------------------------------
 
 
+def collided(log: Path, since: int) -> bool:
+    """Whether a master of stock's says so in the log, from that offset on.
+
+    A worker that refuses a step because of it says nothing to the other one, which waits. Then the
+    client's time is up, and the master gives its reason when it has waited a minute more.
+    """
+
+    def said() -> bool:
+        return STOCK_COLLISION.encode() in log.read_bytes()[since:]
+
+    return eventually(said, seconds=75, every=1)
+
+
 def hunt(
-    kind: type[Hunt], protocol: str, targets: dict[str, str], words: int, steps: int
+    kind: type[Hunt], protocol: str, targets: dict[str, str], words: int, steps: int, log: Path
 ) -> dict[str, Any]:
     """Looks at `steps` values; begins anew where stock's ids collide."""
     view = tf.fill([MIB], tf.constant(7, tf.uint8))._numpy()
@@ -66,8 +81,13 @@ def hunt(
     said: dict[str, Any] = {"seen": 0, "wrong": [], "rounds": 0, "collisions": 0, "forks": []}
     began = time.monotonic()
     while said["seen"] < steps and not said["wrong"]:
+        since = log.stat().st_size
         one = kind(protocol, targets, words, steps - said["seen"])
         one.run(lambda: said["forks"].append(fork_and_scribble(places)))
+        if one.late and collided(log, since):
+            one.collisions += len(one.late)
+        else:
+            one.wrong += one.late
         said["rounds"] += 1
         said["seen"] += one.seen
         said["wrong"] += one.wrong
@@ -81,6 +101,9 @@ def main() -> None:
     settings = json.loads(sys.argv[1])
     spec, protocol = settings["cluster"], settings["protocol"]
     log = Path(settings["log"])
+    # Of all three: each is a session's master.
+    with log.open("ab") as stderr:
+        os.dup2(stderr.fileno(), sys.stderr.fileno())
     workers = [
         ServerProcess(spec, "worker", number, protocol, log, settings["env"])
         for number in range(len(WORKERS))
@@ -101,9 +124,11 @@ def main() -> None:
         for kind in HUNTS:
             for words, part in SIZES.items():
                 steps = max(round(settings["iterations"] * part / len(HUNTS)), 2 * RESTART)
-                result[f"{kind.name}, {words} words"] = hunt(kind, protocol, targets, words, steps)
+                result[f"{kind.name}, {words} words"] = hunt(
+                    kind, protocol, targets, words, steps, log
+                )
         largest = max(SIZES)
-        result[AssignUnordered.name] = hunt(AssignUnordered, protocol, targets, largest, 2000)
+        result[AssignUnordered.name] = hunt(AssignUnordered, protocol, targets, largest, 2000, log)
         statuses = [worker.status() for worker in workers]
         result["statuses"] = [ar_grpc.status(), *statuses]
     finally:
