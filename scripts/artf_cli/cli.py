@@ -27,6 +27,7 @@ from artf_cli.testing import full as full_module
 from artf_cli.testing import report
 from artf_cli.testing import run as testing
 from artf_cli.testing.suites import NAMES, PART_MINUTES, PARTS
+from artf_cli.vm import vm_command
 
 _container = click.option(
     "--container", is_flag=True, help="Build, and train, in containers (Docker or podman)."
@@ -228,6 +229,7 @@ def test_command(
 
 
 main.add_command(bench_group)
+main.add_command(vm_command)
 
 
 @main.command(name="doctor")

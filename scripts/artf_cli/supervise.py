@@ -155,9 +155,11 @@ class Group:
         env: Mapping[str, str] | None = None,
         cwd: Path | None = None,
         talk: bool = False,
+        pass_fds: Sequence[int] = (),
     ) -> Child:
         """Starts `command` (its first word a path); with `talk`, `read` and `send` reach it.
 
+        It inherits the descriptors `pass_fds` beside its own three.
         Its output goes to NAME.out and NAME.err in the group's folder. Raises ArtfError when the
         program does not exist.
         """
@@ -179,6 +181,7 @@ class Group:
                 text=True,
                 errors="replace",
                 start_new_session=True,
+                pass_fds=pass_fds,
             )
         child = Child(name, process, self._logs)
         self.children.append(child)

@@ -44,6 +44,8 @@ SUITES = (
     Suite("faults", installed=True, perturbed=True, parts=("servers",)),
     Suite("matrix", installed=True, perturbed=True, together="last", parts=("matrix",)),
     Suite("grpc-suites", GRPC_SUITES, perturbed=True, together="last"),
+    # In virtual hosts, whose kernel it builds.
+    Suite("verbs", NOTHING, parts=("verbs",)),
     # It builds its own wheel.
     Suite("sanitized", NOTHING, parts=("sanitized",)),
 )

@@ -1,0 +1,169 @@
+"""The virtual RDMA host itself: what the tests of verbs stand on."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from artf_cli.errors import ArtfError
+from rdma_host import machine
+from rdma_host.machine import ADDRESSES, Guest, Link, Outcome
+
+# The first one waits until the kernel is compiled.
+pytestmark = pytest.mark.timeout(900)
+
+# Knocks at a port of the other host that nobody listens to: how long the answer takes, in seconds,
+# or nothing when there is none. The other host is up when it has answered once.
+KNOCK = f"""
+import socket, subprocess, time
+
+def knock():
+    begin = time.monotonic()
+    try:
+        socket.create_connection(("{ADDRESSES[1]}", 9), timeout=2)
+    except ConnectionRefusedError:
+        return time.monotonic() - begin
+    except OSError:
+        return None
+
+def impair(*how):
+    subprocess.run(["tc", "qdisc", "change", "dev", "vec0", "root", "netem", *how], check=True)
+
+deadline = time.monotonic() + 60
+while knock() is None:
+    assert time.monotonic() < deadline, "the other host does not answer"
+print(knock())
+impair("loss", "100%")
+print(knock())
+impair("delay", "100ms")
+print(knock())
+socket.create_connection(("{ADDRESSES[1]}", 10), timeout=10)
+"""
+# Ends when the other host has done with it.
+STAYS = """
+import socket
+server = socket.create_server(("", 10))
+server.settimeout(60)
+server.accept()
+"""
+# A server of perftest that a client in the other host must find first.
+CLIENT = """
+for i in $(seq 100); do
+  ib_read_lat -d "$1" "${@:2}" && exit
+  sleep 0.1
+done
+exit 1
+"""
+SIZE = 65536
+
+
+def run(*words: str, link: Link = Link(), **settings: float) -> Outcome:  # noqa: B008 - frozen
+    return machine.run([Guest(words)], link, timeout_s=settings.get("timeout_s", 60))[0]
+
+
+def test_a_command_has_its_words_and_both_streams(tmp_path: Path) -> None:
+    script = 'echo "$1"; echo second >&2; echo "$TOLD $PWD"; exit 7'
+    guest = Guest(["bash", "-c", script, "x", " a 'b'\n\t$HOME "], {"TOLD": "two\nlines"}, tmp_path)
+    done = machine.run([guest], Link(), timeout_s=60)[0]
+    assert done == Outcome(7, f" a 'b'\n\t$HOME \ntwo\nlines {tmp_path}\n", "second\n")
+
+
+@pytest.mark.parametrize("driver", machine.DRIVERS)
+def test_the_device_is_there(driver: str) -> None:
+    done = run("bash", "-c", "rdma link show; ibv_devices", link=Link(driver))
+    assert f"link {driver}0/1 state ACTIVE physical_state LINK_UP netdev veth0" in done.stdout
+    assert re.search(rf"^\s+{driver}0\s+[0-9a-f]{{16}}$", done.stdout, re.M)
+
+
+def test_what_a_host_writes_goes_with_it(tmp_path: Path) -> None:
+    file = tmp_path / "there"
+    file.write_text("before")
+    done = run("bash", "-c", f"echo after > {file}; touch {file}2; cat {file}")
+    assert done.stdout == "after\n"
+    assert file.read_text() == "before"
+    assert list(tmp_path.iterdir()) == [file]
+
+
+@pytest.mark.parametrize(
+    ("driver", "how"), [("rxe", ["-x", str(machine.GID_INDEX)]), ("siw", ["-R"])]
+)
+def test_two_hosts_read_each_others_memory(driver: str, how: list[str]) -> None:
+    """By RDMA READ; soft-iWARP needs librdmacm to connect."""
+    settings = [*how, "-e", "-s", str(SIZE), "-n", "100"]
+    server = Guest(["ib_read_lat", "-d", f"{driver}0", *settings])
+    client = Guest(["bash", "-c", CLIENT, "client", f"{driver}0", *settings, ADDRESSES[0]])
+    done = machine.run([server, client], Link(driver), timeout_s=90)
+    assert [each.status for each in done] == [0, 0], done
+    # perftest's row: bytes, iterations, and then microseconds.
+    row = re.search(rf"^ {SIZE}\s+100\s+([\d.]+)", done[1].stdout, re.M)
+    assert row and 0 < float(row[1]) < 1e6, done[1].stdout
+
+
+@pytest.mark.parametrize("delay_ms", [0, 100])
+def test_a_link_delays_and_loses(delay_ms: int) -> None:
+    # The other host's own packets are delayed, too.
+    stays = Guest([sys.executable, "-c", STAYS])
+    knocks = Guest([sys.executable, "-c", KNOCK])
+    done = machine.run([knocks, stays], Link(delay_ms=delay_ms), timeout_s=90)
+    assert done[0].status == 0, done[0].stderr
+    first, lost, delayed = done[0].stdout.split()
+    assert lost == "None"
+    assert 2 * delay_ms <= float(first) * 1000
+    assert 100 + delay_ms <= float(delayed) * 1000
+    if not delay_ms:
+        assert float(first) < float(delayed)
+
+
+def vm(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "artf_cli", "vm", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+
+def test_the_command_line() -> None:
+    """Both hosts' output as it comes, and the status of the first that failed."""
+    done = vm(
+        "--peer", "bash -c 'echo there; exit 4'", "--", "bash", "-c", "echo here >&2; rdma link"
+    )
+    assert (done.returncode, "peer: there\n" in done.stdout) == (4, True), done
+    assert "link rxe0/1 state ACTIVE" in done.stdout
+    assert done.stderr.endswith("here\n")
+
+
+def test_a_link_that_loses_all() -> None:
+    connect = f"import socket; socket.create_connection(('{ADDRESSES[1]}', 9), timeout=20)"
+    done = vm("--loss", "100", "--peer", "sleep 8", "--", sys.executable, "-c", connect)
+    assert done.returncode == 1
+    # Not even the question for its hardware address arrives.
+    assert "No route to host" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "named"),
+    [
+        (("--peer", "echo 'open", "true"), 2, "No closing quotation"),
+        (("--driver", "mlx5", "true"), 2, "'mlx5' is not one of"),
+        (("--memory", "60000", "--peer", "true", "true"), 1, "2 x 60000 MiB of memory do not fit"),
+    ],
+)
+def test_a_wrong_argument(arguments: tuple[str, ...], status: int, named: str) -> None:
+    done = vm(*arguments)
+    assert (done.returncode, named in done.stderr) == (status, True), done
+
+
+def test_time_is_up() -> None:
+    begin = time.monotonic()
+    with pytest.raises(ArtfError, match="did not end within 10 s: half a line"):
+        run("bash", "-c", "printf 'half a line'; sleep 60", timeout_s=10)
+    assert time.monotonic() - begin < 40
+    assert psutil.Process().children(recursive=True) == []
+
+
+def test_a_host_that_dies_is_no_result() -> None:
+    with pytest.raises(ArtfError, match="died before its command ended"):
+        run("busybox", "poweroff", "-f")
