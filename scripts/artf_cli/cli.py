@@ -268,7 +268,7 @@ def patches_check(as_json: bool) -> None:
 @patches_group.command(name="list")
 @json_option
 def patches_list(as_json: bool) -> None:
-    """Every patch: tree, subject, why it exists."""
+    """Every patch: tree, class, subject; the head of its file says why it exists."""
     found = patches_module.list_patches()
     if as_json:
         emit_json({"patches": [asdict(patch) for patch in found]})
@@ -282,9 +282,18 @@ def patches_list(as_json: bool) -> None:
 @patches_group.command(name="edit")
 @click.argument("tree")
 @click.argument("folder", type=click.Path(path_type=Path))
-def patches_edit(tree: str, folder: Path) -> None:
+@click.option(
+    "--from",
+    "revision",
+    metavar="REVISION",
+    help="The patches fit what build/pins.toml named at this git revision: rebase them.",
+)
+def patches_edit(tree: str, folder: Path, revision: str | None) -> None:
     """Makes a git repository with one commit per patch, to rework with git."""
-    patches_module.edit(tree, folder)
+    if revision:
+        patches_module.move(tree, folder, revision)
+    else:
+        patches_module.edit(tree, folder)
     out.print(f"rework the commits since the tag pristine in {folder}, then:")
     out.print(f"scripts/artf patches export {tree} {folder}", soft_wrap=True)
 
@@ -297,7 +306,7 @@ def patches_export(tree: str | None, folder: Path | None) -> None:
     if tree and folder is None:
         raise click.UsageError("name the folder that `patches edit` made")
     for name in patches_module.export(tree, folder):
-        out.print(f"changed: patches/{name}")
+        out.print(f"changed: patches/{name}", soft_wrap=True)
     out.print("build/pins.toml has the hashes of all patches and overlays")
 
 

@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,14 +28,13 @@ CLASSES = ("mission", "upstream bug", "security", "build")
 _REFERRED = ("upstream bug", "security")
 _CONTEXT_LINES = 1
 _NAME = re.compile(r"^\d{4}-[a-z0-9-]+\.patch$")
-_IDENTITY = [
-    "-c",
-    "user.name=artf",
-    "-c",
-    "user.email=artf@localhost",
-    "-c",
-    "commit.gpgsign=false",
-]
+# Of the repositories that `edit` makes, so that git's own commands work there, too.
+_SETTINGS = {
+    "user.name": "artf",
+    "user.email": "artf@localhost",
+    "commit.gpgsign": "false",
+    "core.autocrlf": "false",
+}
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,7 @@ class Patch:
 
 
 def _git(root: Path, *arguments: str) -> str:
-    command = ["git", *_IDENTITY, "-c", "core.autocrlf=false", *arguments]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True)
+    done = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True)
     if done.returncode != 0:
         first = (done.stderr.strip().splitlines() or ["no message"])[0]
         raise ArtfError(f"git {arguments[0]} failed in {root}: {first}", "mend what it names")
@@ -106,7 +105,7 @@ def overlay_files(tree: str) -> list[str]:
     """The C++ files that are laid over `tree`, as paths from the repository's root."""
     folders = (REPO / "third_party/ar_grpc" / name for name in OVERLAY_FOLDERS[tree])
     found = [
-        path for folder in folders for path in folder.iterdir() if path.suffix in (".cc", ".h")
+        path for folder in folders for path in folder.rglob("*") if path.suffix in (".cc", ".h")
     ]
     return sorted(path.relative_to(REPO).as_posix() for path in found)
 
@@ -147,24 +146,58 @@ def lint() -> None:
     pins.verify_local(manifest)
 
 
-def _make_repository(tree: str, root: Path) -> None:
-    """A git repository of the pristine tree; only what patches touch when `root` is temporary."""
-    pin = pins.load().sources[tree]
+def _commit_pristine(tree: str, root: Path, pin: pins.Source) -> None:
+    """What patches touch of the pinned sources, and nothing else, as a commit tagged `pristine`."""
     sources.unpack(fetch.source(tree, pin), root, pin.delta_paths)
-    _git(root, "init", "-q")
     _git(root, "add", "-A", "-f")
-    _git(root, "commit", "-q", "-m", "pristine")
-    _git(root, "tag", "pristine")
+    _git(root, "commit", "-q", "--allow-empty", "-m", "pristine")
+    _git(root, "tag", "-f", "pristine")
 
 
 def edit(tree: str, root: Path) -> None:
     """A git repository in `root` with one commit per patch, to rework with git's own tools."""
+    _edit(tree, root, pins.load().sources)
+
+
+def move(tree: str, root: Path, revision: str) -> None:
+    """As `edit`, where the pin of `tree` has changed since the git revision `revision`.
+
+    The patches become commits on the sources that were pinned then, and git rebases them onto those
+    that are pinned now. An ArtfError names the first that conflicts; git goes on in `root`.
+    """
+    now = pins.load()
+    with tempfile.TemporaryDirectory(prefix="artf-pins-") as folder:
+        then = Path(folder) / PINS.name
+        then.write_text(_git(REPO, "show", f"{revision}:{PINS.relative_to(REPO)}"))
+        _edit(tree, root, pins.load(then).sources)
+    _git(root, "tag", "before", "pristine")
+    _git(root, "branch", "patched")
+    _git(root, "checkout", "-q", "--detach", "before")
+    _git(root, "rm", "-q", "-r", "-f", ".")
+    _commit_pristine(tree, root, now.sources[tree])
+    try:
+        _git(root, "rebase", "-q", "--onto", "pristine", "before", "patched")
+    except ArtfError:
+        if not _git(root, "diff", "--name-only", "--diff-filter=U"):
+            raise
+        subject = _git(root, "log", "-1", "--format=%s", "REBASE_HEAD").strip()
+        files = _git(root, "diff", "--name-only", "--diff-filter=U").split()
+        raise ArtfError(
+            f"the patch {subject!r} conflicts with the new {tree} in {', '.join(files)}",
+            f"mend them in {root}, git add, git rebase --continue; then patches export {tree}",
+        ) from None
+
+
+def _edit(tree: str, root: Path, pinned: Mapping[str, pins.Source]) -> None:
     if tree not in trees():
         raise ArtfError(f"no patch series for {tree!r}", f"choose one of {', '.join(trees())}")
     if root.exists() and any(root.iterdir()):
         raise ArtfError(f"{root} is not empty", "name a new folder")
     root.mkdir(parents=True, exist_ok=True)
-    _make_repository(tree, root)
+    _git(root, "init", "-q")
+    for setting, value in _SETTINGS.items():
+        _git(root, "config", setting, value)
+    _commit_pristine(tree, root, pinned[tree])
     for name in sources.series(tree):
         path = PATCHES / tree / name
         sources.git_apply(path, root)
@@ -179,11 +212,19 @@ def _exported(root: Path) -> dict[str, str]:
     commits = _git(root, "rev-list", "--reverse", "pristine..HEAD").split()
     for number, commit in enumerate(commits, 1):
         body = _git(root, "log", "-1", "--format=%B", commit)
-        name = _field(body, "Patch-Name")
+        # Numbers follow the order: a patch that comes between moves those behind it.
+        named = _field(body, "Patch-Name")
+        if named and not _NAME.match(named):
+            raise ArtfError(
+                f"Patch-Name: {named} is not NNNN-words.patch",
+                f"reword the commit {commit[:12]} in {root}, or leave the line out",
+            )
+        words = named[len("0000-") : -len(".patch")]
         message = re.sub(r"\n*^Patch-Name: .*$", "", body, flags=re.MULTILINE).strip()
-        if not name:
-            words = re.sub(r"[^a-z0-9]+", "-", message.splitlines()[0].lower()).strip("-")
-            name = f"{number:04d}-{words[:50].strip('-')}.patch"
+        if not words:
+            subject = re.sub(r"[^a-z0-9]+", "-", message.splitlines()[0].lower()).strip("-")
+            words = subject[:50].strip("-")
+        name = f"{number:04d}-{words}.patch"
         diff = _git(
             root, "diff-tree", "-p", "--no-commit-id", "--no-renames", "--no-color", "--full-index",
             "--no-ext-diff", "--diff-algorithm=myers", f"-U{_CONTEXT_LINES}", commit,

@@ -79,7 +79,8 @@ def git_apply(patch: Path, root: Path) -> None:
     if done.returncode != 0:
         raise ArtfError(
             f"{patch} does not apply: {done.stderr.strip().splitlines()[0]}",
-            f"refresh it: scripts/artf patches edit {patch.parent.name} DIR",
+            f"mend it; after a pin has moved: scripts/artf patches edit --from REVISION"
+            f" {patch.parent.name} DIR, with the git revision whose pin it fits",
         )
 
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
 import subprocess
 import sys
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
-from artf_cli import patches, pins, sources
+from artf_cli import fetch, patches, pins, sources
 from artf_cli.errors import ArtfError
 
 REPO = Path(__file__).resolve().parents[2]
@@ -153,3 +156,154 @@ def test_export_of_an_edit_is_the_series_again(copy: Path, tmp_path: Path) -> No
     for path in sorted((REPO / "patches/grpc").iterdir()):
         assert (copy / "patches/grpc" / path.name).read_bytes() == path.read_bytes()
     assert (copy / "build/pins.toml").read_bytes() == (REPO / "build/pins.toml").read_bytes()
+
+
+def source_archive(path: Path, files: dict[str, str]) -> Path:
+    with tarfile.open(path, "w") as archive:
+        for name, text in files.items():
+            member = tarfile.TarInfo(f"top/{name}")
+            member.size = len(text)
+            archive.addfile(member, io.BytesIO(text.encode()))
+    return path
+
+
+class NewPin:
+    """A checkout with one tree, whose pin is moved; its series has a patch for each file."""
+
+    OLD: ClassVar[dict[str, str]] = {"a.txt": "one\ntwo\nthree\n", "b.txt": "red\ngreen\nblue\n"}
+
+    def __init__(self, root: Path, patch: pytest.MonkeyPatch) -> None:
+        self.root, self.work = root, root / "work"
+        self._archives = {"1.0": source_archive(root / "1.0.tar", self.OLD)}
+        monkeypatched = {
+            "REPO": root,
+            "PATCHES": root / "patches",
+            "PINS": root / "build/pins.toml",
+        }
+        for name, value in monkeypatched.items():
+            patch.setattr(patches, name, value)
+        patch.setattr(sources, "PATCHES", root / "patches")
+        patch.setattr(pins, "load", self._load)
+        patch.setattr(fetch, "source", lambda tree, pin: self._archives[pin.version])
+        patch.setattr(patches, "seal", lambda: None)
+        (root / "build").mkdir()
+        (root / "patches/grpc").mkdir(parents=True)
+        (root / "patches/grpc/series").write_text("0001-x.patch\n")
+        (root / "patches/grpc/0001-x.patch").write_text("")
+        self._pin("1.0")
+        # The series, from an edit of its own.
+        (root / "patches/grpc/series").write_text("# Applied in this order.\n")
+        patches.edit("grpc", root / "first")
+        for file, old, new in (("a.txt", "two", "TWO"), ("b.txt", "green", "GREEN")):
+            path = root / "first" / file
+            path.write_text(path.read_text().replace(old, new))
+            message = f"Shout {old}\n\nSo that it is heard.\n\nClass: mission\n"
+            self.git(root / "first", "commit", "-qam", message)
+        patches.export("grpc", root / "first")
+        (root / "patches/grpc/0001-x.patch").unlink(missing_ok=True)
+        self.git(root, "init", "-q")
+        self.git(root, "add", "build")
+        identity = ["-c", "user.name=t", "-c", "user.email=t@localhost"]
+        self.git(root, *identity, "commit", "-qm", "pins")
+
+    def move(self, files: dict[str, str]) -> None:
+        self._archives["2.0"] = source_archive(self.root / "2.0.tar", files)
+        self._pin("2.0")
+        patches.move("grpc", self.work, "HEAD")
+
+    def series(self) -> list[str]:
+        patches.export("grpc", self.work)
+        return sources.series("grpc")
+
+    def applied(self) -> dict[str, str]:
+        """The new sources with the series, as a build makes them."""
+        out = self.root / "out"
+        sources.unpack(self._archives["2.0"], out, None)
+        for name in sources.series("grpc"):
+            sources.git_apply(self.root / "patches/grpc" / name, out)
+        return {path.name: path.read_text() for path in out.iterdir()}
+
+    @staticmethod
+    def git(folder: Path, *arguments: str) -> None:
+        """As where git has no settings: whatever a commit needs the folder's own repository has."""
+        settings = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_SYSTEM": "/dev/null"}
+        env = {**os.environ, **settings, "GIT_EDITOR": "true"}
+        subprocess.run(["git", *arguments], cwd=folder, env=env, check=True, capture_output=True)
+
+    def _pin(self, version: str) -> None:
+        (self.root / "build/pins.toml").write_text(version)
+
+    def _load(self, path: Path | None = None) -> pins.Manifest:
+        version = (path or self.root / "build/pins.toml").read_text()
+        source = pins.Source.model_construct(version=version, delta_paths=("a.txt", "b.txt"))
+        return pins.Manifest.model_construct(sources={"grpc": source})
+
+
+@pytest.fixture
+def new_pin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NewPin:
+    return NewPin(tmp_path, monkeypatch)
+
+
+def test_patches_move_to_a_new_pin(new_pin: NewPin) -> None:
+    new_pin.move({"a.txt": "zero\none\ntwo\nthree\n", "b.txt": "red\ngreen\nblue\nblack\n"})
+    assert new_pin.series() == ["0001-shout-two.patch", "0002-shout-green.patch"]
+    assert new_pin.applied() == {
+        "a.txt": "zero\none\nTWO\nthree\n",
+        "b.txt": "red\nGREEN\nblue\nblack\n",
+    }
+
+
+def test_a_patch_that_conflicts_with_a_new_pin_can_be_mended(new_pin: NewPin) -> None:
+    with pytest.raises(ArtfError, match=r"'Shout two' conflicts with the new grpc in a\.txt"):
+        new_pin.move({"a.txt": "one\n2\nthree\n", "b.txt": "red\ngreen\nblue\n"})
+    (new_pin.work / "a.txt").write_text("one\n2!\nthree\n")
+    new_pin.git(new_pin.work, "add", "a.txt")
+    new_pin.git(new_pin.work, "rebase", "--continue")
+    assert new_pin.series() == ["0001-shout-two.patch", "0002-shout-green.patch"]
+    assert new_pin.applied() == {"a.txt": "one\n2!\nthree\n", "b.txt": "red\nGREEN\nblue\n"}
+
+
+def test_a_patch_that_comes_between_moves_the_numbers(new_pin: NewPin) -> None:
+    new_pin.move(new_pin.OLD)
+    new_pin.git(new_pin.work, "reset", "-q", "--hard", "HEAD^")
+    path = new_pin.work / "a.txt"
+    path.write_text(path.read_text().replace("one", "ONE"))
+    new_pin.git(new_pin.work, "commit", "-qam", "Shout one\n\nIt is first.\n\nClass: mission\n")
+    new_pin.git(new_pin.work, "cherry-pick", "ORIG_HEAD")
+    assert new_pin.series() == [
+        "0001-shout-two.patch",
+        "0002-shout-one.patch",
+        "0003-shout-green.patch",
+    ]
+
+
+def test_a_name_that_is_none_is_refused(new_pin: NewPin) -> None:
+    new_pin.move(new_pin.OLD)
+    path = new_pin.work / "a.txt"
+    path.write_text(path.read_text().replace("one", "ONE"))
+    message = "Shout one\n\nIt is first.\n\nClass: mission\n\nPatch-Name: shout.patch\n"
+    new_pin.git(new_pin.work, "commit", "-qam", message)
+    with pytest.raises(ArtfError, match=r"shout\.patch is not NNNN-words\.patch"):
+        new_pin.series()
+
+
+def test_edit_from_an_older_pin(copy: Path, tmp_path: Path) -> None:
+    """By the command line: the series as it is, where the pin has not moved."""
+    folder = tmp_path / "edited"
+    env = {**os.environ, "PYTHONPATH": str(copy / "scripts")}
+    command = [sys.executable, "-m", "artf_cli", "patches", "edit", "--from", "HEAD", "grpc"]
+    for arguments in (["init", "-q"], ["add", "build"]):
+        subprocess.run(["git", *arguments], cwd=copy, check=True)
+    commit = ["git", "-c", "user.name=t", "-c", "user.email=t@localhost", "commit", "-qm", "pins"]
+    subprocess.run(commit, cwd=copy, check=True)
+    done = subprocess.run([*command, str(folder)], env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    log = subprocess.run(
+        ["git", "log", "--reverse", "--format=%s", "pristine.."],
+        cwd=folder,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    wanted = [each.subject for each in patches.list_patches() if each.tree == "grpc"]
+    assert log.stdout.splitlines() == wanted
