@@ -290,7 +290,7 @@ def run(
                 for number, name in itertools.product(range(len(machines)), STREAMS):
                     if text := machines[number].fresh(name):
                         show(number, name, text)
-            if time.monotonic() > limit:
+            if running and time.monotonic() > limit:
                 said = " | ".join(
                     supervise.last_lines(each.output(name)) for each in machines for name in STREAMS
                 )
