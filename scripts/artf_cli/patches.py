@@ -178,10 +178,10 @@ def move(tree: str, root: Path, revision: str) -> None:
     try:
         _git(root, "rebase", "-q", "--onto", "pristine", "before", "patched")
     except ArtfError:
-        if not _git(root, "diff", "--name-only", "--diff-filter=U"):
+        files = _git(root, "diff", "--name-only", "--diff-filter=U").split()
+        if not files:
             raise
         subject = _git(root, "log", "-1", "--format=%s", "REBASE_HEAD").strip()
-        files = _git(root, "diff", "--name-only", "--diff-filter=U").split()
         raise ArtfError(
             f"the patch {subject!r} conflicts with the new {tree} in {', '.join(files)}",
             f"mend them in {root}, git add, git rebase --continue; then patches export {tree}",
