@@ -111,8 +111,7 @@ def remote_error_then_work() -> str | None:
             tf.linalg.inv(tf.zeros([3, 3])).numpy()
         return "a singular matrix was inverted"
     except tf.errors.InvalidArgumentError:
-        # Else the error may still be there: on a busy machine stock TensorFlow gave it to the next
-        # operation, too, 18 times of 1500, and with this never.
+        # TensorFlow keeps a remote error until it is cleared: the next operation may get it, too.
         tf.experimental.async_clear_error()
         return copies([W0, PS], np.arange(1025))
 
