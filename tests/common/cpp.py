@@ -21,7 +21,6 @@ from ninja import BIN_DIR
 from artf_cli.paths import REPO, cache_dir
 
 LAYERS = REPO / "third_party/ar_grpc"
-FABRIC = LAYERS / "fabric"
 VARIANTS = {
     "plain": [],
     "asan+ubsan": ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"],
@@ -30,21 +29,12 @@ VARIANTS = {
 #: Test program, without its `.cc` → what it is linked with, below third_party/ar_grpc.
 UNITS = {
     "block_cache_test": ["grpc/block_cache.cc"],
-    "extent_allocator_test": ["protocol/extent_allocator.cc"],
-    "protocol_test": [
-        *(
-            f"protocol/{name}.cc"
-            for name in ("chunks", "cost_model", "hello", "landing", "measure", "peers")
-        ),
-        *(
-            f"fabric/{name}.cc"
-            for name in ("loopback", "os", "random", "reactor", "ring", "ring_connection")
-        ),
-    ],
-    "unique_id_test": ["fabric/random.cc", "tensorflow/unique_id.cc"],
+    "extent_allocator_test": ["memory/extent_allocator.cc"],
+    "protocol_test": ["base/*.cc", "fabric/ring*.cc", "fabric/loopback/*.cc", "protocol/*.cc"],
+    "unique_id_test": ["base/random.cc", "tensorflow/unique_id.cc"],
 }
 CONFORMANCE = {
-    name: ["fabric/*.cc"] for name in ("parts_test", "fabric_conformance_test", "shm_test")
+    name: ["base/*.cc", "fabric/*.cc", "fabric/*/*.cc"] for name in ("parts_test", "fabric_conformance_test", "shm_test")
 }
 _PROGRAMS = {
     **{f"tests/units/{name}": sources for name, sources in UNITS.items()},

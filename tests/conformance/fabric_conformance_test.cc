@@ -12,8 +12,8 @@
 #include <thread>
 
 #include "tests/conformance/testing.h"
-#include "third_party/ar_grpc/fabric/loopback.h"
-#include "third_party/ar_grpc/fabric/shm.h"
+#include "third_party/ar_grpc/fabric/loopback/loopback.h"
+#include "third_party/ar_grpc/fabric/shm/shm.h"
 
 namespace ar_grpc::fabric::testing {
 namespace {

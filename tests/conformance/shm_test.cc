@@ -3,7 +3,7 @@
 // What is shm's alone: peers that lie, die, stop or are short of descriptors; forks; files. Exits 0
 // when all of it holds. Peers in other processes are this program again, with a role.
 
-#include "third_party/ar_grpc/fabric/shm.h"
+#include "third_party/ar_grpc/fabric/shm/shm.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -33,12 +33,12 @@
 #include <thread>
 
 #include "tests/conformance/testing.h"
-#include "third_party/ar_grpc/fabric/attach.h"
-#include "third_party/ar_grpc/fabric/log.h"
-#include "third_party/ar_grpc/fabric/memory.h"
-#include "third_party/ar_grpc/fabric/reactor.h"
-#include "third_party/ar_grpc/fabric/rendezvous_socket.h"
+#include "third_party/ar_grpc/base/log.h"
+#include "third_party/ar_grpc/base/reactor.h"
 #include "third_party/ar_grpc/fabric/ring_connection.h"
+#include "third_party/ar_grpc/fabric/shm/attach.h"
+#include "third_party/ar_grpc/fabric/shm/meeting_socket.h"
+#include "third_party/ar_grpc/fabric/shm/memory.h"
 
 namespace ar_grpc::fabric::testing {
 namespace {
@@ -356,7 +356,7 @@ void GarbageIsRefused() {
 
 // A listener made by hand, whose answer is `bytes` and `fds`.
 Status ConnectToForgedListener(const std::string& bytes, const std::vector<int>& fds) {
-  auto listening = Value(shm::RendezvousSockets::Listen(""));
+  auto listening = Value(shm::MeetingSockets::Listen(""));
   Awaited connected;
   CheckOk(shm::Get().Connect(listening->address(), NewToken(), kTimeoutMs, connected.done()));
   Check(Readable(listening->sockets()[0].get(), kTimeoutMs), "it connects");

@@ -25,10 +25,22 @@ def test_conformance(built: Path, name: str, variant: str) -> None:
     assert "ok " in said
 
 
-def test_fabrics_know_nothing_above_them() -> None:
-    """Neither gRPC nor TensorFlow nor absl, and of this project only the layer itself."""
-    for source in [*cpp.FABRIC.glob("*.h"), *cpp.FABRIC.glob("*.cc")]:
+#: What the files of a layer may include of this project; none of these knows gRPC, TensorFlow, absl.
+BELOW = {
+    "base": ("base",),
+    "memory": ("base", "memory"),
+    "fabric": ("base", "memory", "fabric"),
+    "protocol": ("base", "memory", "fabric", "protocol"),
+}
+
+
+@pytest.mark.parametrize("layer", BELOW)
+def test_layers_know_nothing_above_them(layer: str) -> None:
+    sources = [path for path in (cpp.LAYERS / layer).rglob("*") if path.suffix in (".h", ".cc")]
+    assert sources
+    allowed = tuple(f'#include "third_party/ar_grpc/{below}/' for below in BELOW[layer])
+    for source in sources:
         for line in source.read_text().splitlines():
             if line.startswith('#include "'):
-                assert line.startswith('#include "third_party/ar_grpc/fabric/'), f"{source}: {line}"
+                assert line.startswith(allowed), f"{source}: {line}"
             assert not line.startswith(("#include <grpc", "#include <absl")), f"{source}: {line}"

@@ -11,10 +11,10 @@
 #include "src/core/lib/config/core_configuration.h"
 #include "src/core/lib/iomgr/closure.h"
 #include "src/core/lib/iomgr/exec_ctx.h"
-#include "third_party/ar_grpc/fabric/loopback.h"
-#include "third_party/ar_grpc/fabric/os.h"
+#include "third_party/ar_grpc/base/os.h"
+#include "third_party/ar_grpc/fabric/loopback/loopback.h"
 #include "third_party/ar_grpc/fabric/ring_connection.h"
-#include "third_party/ar_grpc/fabric/shm.h"
+#include "third_party/ar_grpc/fabric/shm/shm.h"
 #include "third_party/ar_grpc/grpc/ar_endpoint.h"
 
 namespace ar_grpc::testing {
@@ -26,14 +26,14 @@ using fabric::testing::Value;
 Pair SmallestRings() {
   constexpr size_t kBytes = fabric::kSmallestRingBytes;
   fabric::RingConnection::Parts ends[2];
-  const auto memory = Value(fabric::Map(-1, fabric::ConnectionBytes(kBytes), PROT_READ | PROT_WRITE,
-                                        MAP_PRIVATE | MAP_ANONYMOUS));
+  const auto memory = Value(Map(-1, fabric::ConnectionBytes(kBytes), PROT_READ | PROT_WRITE,
+                                MAP_PRIVATE | MAP_ANONYMOUS));
   for (int end = 0; end < 2; ++end) {
     ends[end].memory = memory;
     ends[end].ring_bytes = kBytes;
     ends[end].role = end == 0 ? fabric::Role::kConnector : fabric::Role::kAcceptor;
-    ends[end].wake = Value(fabric::NewWakeFd());
-    ends[1 - end].peer_wake = fabric::UniqueFd(fcntl(ends[end].wake.get(), F_DUPFD_CLOEXEC, 0));
+    ends[end].wake = Value(NewWakeFd());
+    ends[1 - end].peer_wake = UniqueFd(fcntl(ends[end].wake.get(), F_DUPFD_CLOEXEC, 0));
   }
   return {std::make_unique<fabric::RingConnection>(std::move(ends[0])),
           std::make_unique<fabric::RingConnection>(std::move(ends[1]))};

@@ -2,7 +2,7 @@
 
 // Extents never overlap, coalesce, stay dense, and are trimmed when idle. Exits 0 then.
 
-#include "third_party/ar_grpc/protocol/extent_allocator.h"
+#include "third_party/ar_grpc/memory/extent_allocator.h"
 
 #include <algorithm>
 #include <atomic>
@@ -17,7 +17,7 @@
 
 namespace {
 
-using ar_grpc::protocol::ExtentAllocator;
+using ar_grpc::memory::ExtentAllocator;
 using Clock = ExtentAllocator::Clock;
 using Range = ExtentAllocator::Range;
 

@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "third_party/ar_grpc/fabric/loopback.h"
+#include "third_party/ar_grpc/fabric/loopback/loopback.h"
 #include "third_party/ar_grpc/protocol/chunks.h"
 #include "third_party/ar_grpc/protocol/cost_model.h"
 #include "third_party/ar_grpc/protocol/hello.h"
@@ -318,7 +318,7 @@ void ChunksFromManyThreads() {
 std::pair<std::unique_ptr<fabric::Connection>, std::unique_ptr<fabric::Connection>> Pair() {
   fabric::Context& context = fabric::loopback::Get();
   auto listener = std::move(*context.Listen());
-  const fabric::Token token = fabric::NewToken();
+  const Token token = NewToken();
   std::mutex mu;
   std::unique_ptr<fabric::Connection> ends[2];
   std::atomic<int> arrived{0};
@@ -347,7 +347,7 @@ void OffersLiveUntilReleased() {
   Peers& peers = Peers::Get();
   auto [server_end, client_end] = Pair();
   NodeId node = peers.self();
-  const LinkId id = fabric::NewToken();
+  const LinkId id = NewToken();
   auto server =
       std::make_shared<Link>(Role::kServer, node, "client", "loopback", id, std::move(server_end));
   auto client =

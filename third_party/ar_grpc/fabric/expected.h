@@ -6,8 +6,8 @@
 #include <mutex>
 #include <utility>
 
+#include "third_party/ar_grpc/base/reactor.h"
 #include "third_party/ar_grpc/fabric/fabric.h"
-#include "third_party/ar_grpc/fabric/reactor.h"
 
 namespace ar_grpc::fabric {
 

@@ -11,7 +11,8 @@
 #include <memory>
 #include <string>
 
-#include "third_party/ar_grpc/fabric/status.h"
+#include "third_party/ar_grpc/base/random.h"
+#include "third_party/ar_grpc/base/status.h"
 
 // What moves bytes between two processes, and nothing else: no protocol, no gRPC, no TensorFlow.
 //
@@ -20,12 +21,6 @@
 // is that of PyTorch's TensorPipe (transport contexts with one reactor each) and of Gloo's
 // transports.
 namespace ar_grpc::fabric {
-
-// Random; whoever shows it was introduced over the server's own port.
-using Token = std::array<uint8_t, 16>;
-
-// Drawn from the kernel's random generator.
-Token NewToken();
 
 // A fixed-size message beside the byte stream, for the protocol's own words.
 struct Message {
@@ -132,23 +127,6 @@ class Context {
   // kDeadlineExceeded after `timeout_ms`. An error: it cannot even begin, and `done` never runs.
   virtual Status Connect(const std::string& address, const Token& token, int timeout_ms,
                          ConnectDone done) = 0;
-};
-
-// One thread that waits for descriptors and deadlines; callbacks run on it and must not block.
-class Reactor {
- public:
-  // The process's own; started at first use, started anew in a forked child.
-  static Reactor& Get();
-  virtual ~Reactor() = default;
-  // Calls `ready` whenever `fd` is readable or hung up, until Remove(fd).
-  virtual Status Add(int fd, std::function<void()> ready) = 0;
-  // After this returns `ready` does not run any more. On the reactor's own thread, too.
-  virtual void Remove(int fd) = 0;
-  // Runs `task` on the reactor's thread, not before `delay_ms`; returns an id for Cancel.
-  // 0: the thread could not be started (no descriptors, no threads), and `task` will not run.
-  virtual uint64_t RunAfter(int delay_ms, std::function<void()> task) = 0;
-  // false: it ran, or runs now.
-  virtual bool Cancel(uint64_t id) = 0;
 };
 
 }  // namespace ar_grpc::fabric

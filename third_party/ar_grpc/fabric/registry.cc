@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <sstream>
 
-#include "third_party/ar_grpc/fabric/shm.h"
+#include "third_party/ar_grpc/fabric/shm/shm.h"
 
 namespace ar_grpc::fabric {
 namespace {

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <string>
 
-#include "third_party/ar_grpc/fabric/os.h"
+#include "third_party/ar_grpc/base/os.h"
 
 namespace ar_grpc::fabric {
 namespace {

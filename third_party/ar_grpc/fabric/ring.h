@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "third_party/ar_grpc/fabric/status.h"
+#include "third_party/ar_grpc/base/status.h"
 
 // A byte ring for one writer and one reader over memory that both share and neither trusts.
 //

@@ -6,8 +6,8 @@
 #include <memory>
 #include <mutex>
 
+#include "third_party/ar_grpc/base/os.h"
 #include "third_party/ar_grpc/fabric/fabric.h"
-#include "third_party/ar_grpc/fabric/os.h"
 #include "third_party/ar_grpc/fabric/ring.h"
 
 // A Connection over memory that both ends have mapped: loopback's and shm's.

@@ -33,8 +33,8 @@
 #include "src/core/lib/transport/handshaker_registry.h"
 #include "src/core/lib/transport/http_connect_handshaker.h"
 #include "src/core/lib/uri/uri_parser.h"
+#include "third_party/ar_grpc/base/log.h"
 #include "third_party/ar_grpc/fabric/fabric.h"
-#include "third_party/ar_grpc/fabric/log.h"
 #include "third_party/ar_grpc/fabric/registry.h"
 #include "third_party/ar_grpc/grpc/ar_endpoint.h"
 #include "third_party/ar_grpc/grpc/spin.h"
@@ -450,7 +450,7 @@ class ArHandshaker : public grpc_core::Handshaker {
         continue;
       }
       listener_ = *listener;
-      token_ = fabric::NewToken();
+      token_ = NewToken();
       // The listener forgets the token when this handshake ends, whichever way.
       listener_->Expect(token_, [arrived = arrived_](auto connection) {
         std::lock_guard<std::mutex> lock(arrived->mu);
@@ -597,7 +597,7 @@ class ArHandshaker : public grpc_core::Handshaker {
   protocol::Verdict verdict_ ABSL_GUARDED_BY(mu_);
   std::unique_ptr<fabric::Connection> connection_ ABSL_GUARDED_BY(mu_);
   fabric::Listener* listener_ ABSL_GUARDED_BY(mu_) = nullptr;
-  fabric::Token token_ ABSL_GUARDED_BY(mu_) = {};
+  Token token_ ABSL_GUARDED_BY(mu_) = {};
   // The answer that is being sent names no fabric.
   bool staying_ ABSL_GUARDED_BY(mu_) = false;
   bool foreign_version_ ABSL_GUARDED_BY(mu_) = false;

@@ -14,7 +14,7 @@
 #include <string>
 
 #include "src/core/lib/iomgr/ev_posix.h"
-#include "third_party/ar_grpc/fabric/log.h"
+#include "third_party/ar_grpc/base/log.h"
 
 namespace ar_grpc {
 namespace {

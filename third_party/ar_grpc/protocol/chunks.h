@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <functional>
 
-#include "third_party/ar_grpc/fabric/status.h"
+#include "third_party/ar_grpc/base/status.h"
 
 namespace ar_grpc::protocol {
 

@@ -4,7 +4,7 @@
 
 #include <utility>
 
-#include "third_party/ar_grpc/fabric/wire.h"
+#include "third_party/ar_grpc/base/wire.h"
 
 namespace ar_grpc::protocol {
 namespace {

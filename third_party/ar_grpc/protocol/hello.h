@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "third_party/ar_grpc/base/status.h"
 #include "third_party/ar_grpc/fabric/fabric.h"
-#include "third_party/ar_grpc/fabric/status.h"
 
 // What two ends say to each other on a fresh TCP connection, before HTTP/2 or TLS:
 //
@@ -42,7 +42,7 @@ struct Answer {
   // Empty: stay on TCP, because of `reason`.
   std::string fabric;
   std::string address;
-  fabric::Token token{};
+  Token token{};
   std::string reason;
 };
 

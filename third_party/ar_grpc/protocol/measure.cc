@@ -13,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-#include "third_party/ar_grpc/fabric/os.h"
+#include "third_party/ar_grpc/base/os.h"
 
 namespace ar_grpc::protocol {
 namespace {
@@ -64,23 +64,23 @@ void MeasureWakes(Figures* figures) {
   figures->wake_us = kAssumedWakeUs;
   figures->message_us = kAssumedMessageUs;
   // They block, unlike the fabrics' own.
-  const fabric::UniqueFd there(eventfd(0, EFD_CLOEXEC));
-  const fabric::UniqueFd back(eventfd(0, EFD_CLOEXEC));
+  const UniqueFd there(eventfd(0, EFD_CLOEXEC));
+  const UniqueFd back(eventfd(0, EFD_CLOEXEC));
   if (there.valid() && back.valid()) {
     std::vector<double> calls;
     for (int i = 0; i < kWakes; ++i)
       calls.push_back(Time([&] {
-        fabric::WakeUp(there.get());
+        WakeUp(there.get());
         Wait(there.get());
       }));
     figures->message_us = Median(calls);
     std::thread other([&] {
-      for (int i = 0; i < kWakes && Wait(there.get()); ++i) fabric::WakeUp(back.get());
+      for (int i = 0; i < kWakes && Wait(there.get()); ++i) WakeUp(back.get());
     });
     std::vector<double> rounds;
     for (int i = 0; i < kWakes; ++i)
       rounds.push_back(Time([&] {
-        fabric::WakeUp(there.get());
+        WakeUp(there.get());
         Wait(back.get());
       }));
     other.join();

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "third_party/ar_grpc/fabric/wire.h"
+#include "third_party/ar_grpc/base/wire.h"
 
 namespace ar_grpc::protocol {
 namespace {
@@ -112,7 +112,7 @@ Peers& Peers::Get() {
   return *peers;
 }
 
-Peers::Peers() : self_(fabric::NewToken()) {}
+Peers::Peers() : self_(NewToken()) {}
 
 void Peers::Up(std::shared_ptr<Link> link) {
   std::lock_guard<std::mutex> lock(mu_);

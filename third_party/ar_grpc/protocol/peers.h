@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
+#include "third_party/ar_grpc/base/status.h"
 #include "third_party/ar_grpc/fabric/fabric.h"
-#include "third_party/ar_grpc/fabric/status.h"
 #include "third_party/ar_grpc/protocol/hello.h"
 
 // The processes this one is connected to, and the memory that is offered to them.
@@ -28,7 +28,7 @@ namespace ar_grpc::protocol {
 enum class Role { kClient, kServer };
 
 // The same at both ends: the token that the connection was introduced with.
-using LinkId = fabric::Token;
+using LinkId = Token;
 
 // An established connection to a peer's process. Its stream belongs to the gRPC endpoint, its
 // messages to the rendezvous. Thread-safe but for Read, Readable and Progress (one reader).

@@ -26,7 +26,7 @@
 namespace ar_grpc {
 namespace {
 
-using protocol::ExtentAllocator;
+using memory::ExtentAllocator;
 using tsl::AllocatorFactoryRegistry;
 
 constexpr char kSwitch[] = "AR_GRPC_ARENA";
@@ -387,8 +387,7 @@ void CpuArena::StartTrimming() {
 }
 
 void CpuArena::TrimAfter(std::chrono::milliseconds delay) {
-  const uint64_t id =
-      fabric::Reactor::Get().RunAfter(static_cast<int>(delay.count()), [this] { Trim(); });
+  const uint64_t id = Reactor::Get().RunAfter(static_cast<int>(delay.count()), [this] { Trim(); });
   // No thread to trim on: whoever frees next tries again.
   if (id == 0) trims_.store(false);
 }

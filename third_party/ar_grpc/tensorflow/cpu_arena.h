@@ -9,9 +9,9 @@
 #include <memory>
 #include <optional>
 
+#include "third_party/ar_grpc/base/status.h"
 #include "third_party/ar_grpc/fabric/fabric.h"
-#include "third_party/ar_grpc/fabric/status.h"
-#include "third_party/ar_grpc/protocol/extent_allocator.h"
+#include "third_party/ar_grpc/memory/extent_allocator.h"
 
 namespace ar_grpc {
 
@@ -79,7 +79,7 @@ class CpuArena {
   const std::shared_ptr<fabric::Region> region_;
   uint8_t* const data_;
   const size_t size_;
-  protocol::ExtentAllocator extents_;
+  memory::ExtentAllocator extents_;
   // A timer is set, or Trim runs.
   std::atomic<bool> trims_{false};
   // In a child of the process that activated it.

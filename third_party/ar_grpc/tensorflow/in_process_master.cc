@@ -16,7 +16,7 @@
 #include "tensorflow/core/lib/core/errors.h"
 #include "tensorflow/core/lib/core/refcount.h"
 #include "tensorflow/core/platform/env.h"
-#include "third_party/ar_grpc/fabric/reactor.h"
+#include "third_party/ar_grpc/base/reactor.h"
 
 namespace ar_grpc {
 namespace {
@@ -60,7 +60,7 @@ class Limit {
     call_ = std::make_shared<Call>();
     call_->options = options;
     const int delay = static_cast<int>(std::min<int64_t>(limit_ms, 1 << 30));
-    timer_ = fabric::Reactor::Get().RunAfter(delay, [call = call_] {
+    timer_ = Reactor::Get().RunAfter(delay, [call = call_] {
       // Not in the reactor: what a step does when it is cancelled may block.
       tensorflow::Env::Default()->SchedClosure([call] {
         const std::lock_guard<std::mutex> lock(call->mutex);
@@ -77,7 +77,7 @@ class Limit {
   // The call has ended; whether it was cancelled.
   bool Finish() {
     if (call_ == nullptr) return false;
-    fabric::Reactor::Get().Cancel(timer_);
+    Reactor::Get().Cancel(timer_);
     const std::lock_guard<std::mutex> lock(call_->mutex);
     call_->options = nullptr;
     return call_->expired;

@@ -10,7 +10,7 @@
 
 #include "tensorflow/core/platform/errors.h"
 #include "tensorflow/core/platform/logging.h"
-#include "third_party/ar_grpc/fabric/log.h"
+#include "third_party/ar_grpc/base/log.h"
 #include "third_party/ar_grpc/fabric/registry.h"
 #include "third_party/ar_grpc/protocol/measure.h"
 #include "third_party/ar_grpc/tensorflow/cpu_arena.h"

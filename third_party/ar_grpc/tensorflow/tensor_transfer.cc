@@ -22,7 +22,7 @@
 #include "tensorflow/core/platform/cpu_info.h"
 #include "tensorflow/core/platform/env.h"
 #include "tensorflow/core/platform/errors.h"
-#include "third_party/ar_grpc/fabric/wire.h"
+#include "third_party/ar_grpc/base/wire.h"
 #include "third_party/ar_grpc/protocol/chunks.h"
 #include "third_party/ar_grpc/protocol/cost_model.h"
 #include "third_party/ar_grpc/protocol/measure.h"

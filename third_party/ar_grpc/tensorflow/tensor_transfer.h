@@ -16,7 +16,7 @@
 #include "tensorflow/core/lib/core/threadpool.h"
 #include "tensorflow/core/platform/status.h"
 #include "tensorflow/core/protobuf/worker.pb.h"
-#include "third_party/ar_grpc/fabric/status.h"
+#include "third_party/ar_grpc/base/status.h"
 #include "third_party/ar_grpc/protocol/landing.h"
 
 // Rendezvous for tensors: RecvTensor and RecvBuf carry a descriptor, and the bytes go straight from

@@ -6,7 +6,7 @@
 
 #include <atomic>
 
-#include "third_party/ar_grpc/fabric/random.h"
+#include "third_party/ar_grpc/base/random.h"
 
 namespace ar_grpc {
 namespace {
@@ -19,12 +19,12 @@ uint64_t Mix(uint64_t x) {
 
 // Never destroyed: threads may draw ids while the process ends.
 std::atomic<uint64_t>& Next() {
-  static std::atomic<uint64_t>* const next = new std::atomic<uint64_t>(fabric::RandomSeed());
+  static std::atomic<uint64_t>* const next = new std::atomic<uint64_t>(RandomSeed());
   return *next;
 }
 
 // A forked child must not repeat its parent's ids.
-void StartAnew() { Next().store(fabric::RandomSeed(), std::memory_order_relaxed); }
+void StartAnew() { Next().store(RandomSeed(), std::memory_order_relaxed); }
 
 }  // namespace
 

@@ -1,6 +1,6 @@
 // Copyright 2026 The AR-gRPC TensorFlow authors. Licensed under the Apache License, Version 2.0.
 
-#include "third_party/ar_grpc/fabric/reactor.h"
+#include "third_party/ar_grpc/base/reactor.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -22,9 +22,9 @@
 #include <unordered_map>
 #include <utility>
 
-#include "third_party/ar_grpc/fabric/os.h"
+#include "third_party/ar_grpc/base/os.h"
 
-namespace ar_grpc::fabric {
+namespace ar_grpc {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -102,6 +102,8 @@ class EpollReactor final : public Reactor {
     return true;
   }
 
+  uint64_t rounds() const override { return rounds_.load(std::memory_order_relaxed); }
+
  private:
   static constexpr uint64_t kWakeId = 0;
 
@@ -147,6 +149,7 @@ class EpollReactor final : public Reactor {
     std::array<epoll_event, 64> events;
     while (true) {
       const int count = epoll_wait(epoll_.get(), events.data(), events.size(), UntilNextTimer());
+      rounds_.fetch_add(1, std::memory_order_relaxed);
       RunTimers();
       for (int i = 0; i < count; ++i) {
         if (events[i].data.u64 == kWakeId) {
@@ -206,6 +209,7 @@ class EpollReactor final : public Reactor {
 
   UniqueFd epoll_;
   UniqueFd wake_;
+  std::atomic<uint64_t> rounds_{0};
   bool started_ = false;
   std::mutex mu_;
   // Not std::condition_variable: its wait asks for a newer libstdc++ than all else here.
@@ -269,4 +273,4 @@ void RunOnReactor(std::function<void()> task) {
   ran->get_future().wait();
 }
 
-}  // namespace ar_grpc::fabric
+}  // namespace ar_grpc

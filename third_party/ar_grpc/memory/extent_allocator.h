@@ -1,6 +1,6 @@
 // Copyright 2026 The AR-gRPC TensorFlow authors. Licensed under the Apache License, Version 2.0.
-#ifndef THIRD_PARTY_AR_GRPC_PROTOCOL_EXTENT_ALLOCATOR_H_
-#define THIRD_PARTY_AR_GRPC_PROTOCOL_EXTENT_ALLOCATOR_H_
+#ifndef THIRD_PARTY_AR_GRPC_MEMORY_EXTENT_ALLOCATOR_H_
+#define THIRD_PARTY_AR_GRPC_MEMORY_EXTENT_ALLOCATOR_H_
 
 #include <chrono>
 #include <cstddef>
@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-namespace ar_grpc::protocol {
+namespace ar_grpc::memory {
 
 // Hands out offsets of a sparse region: memory of which a page takes room only once it is touched.
 // It never looks into the region; all it knows lies outside, so no peer and no stray write to the
@@ -158,6 +158,6 @@ class ExtentAllocator {
   Clock::time_point interval_start_;
 };
 
-}  // namespace ar_grpc::protocol
+}  // namespace ar_grpc::memory
 
-#endif  // THIRD_PARTY_AR_GRPC_PROTOCOL_EXTENT_ALLOCATOR_H_
+#endif  // THIRD_PARTY_AR_GRPC_MEMORY_EXTENT_ALLOCATOR_H_

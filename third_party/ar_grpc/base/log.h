@@ -1,6 +1,6 @@
 // Copyright 2026 The AR-gRPC TensorFlow authors. Licensed under the Apache License, Version 2.0.
-#ifndef THIRD_PARTY_AR_GRPC_FABRIC_LOG_H_
-#define THIRD_PARTY_AR_GRPC_FABRIC_LOG_H_
+#ifndef THIRD_PARTY_AR_GRPC_BASE_LOG_H_
+#define THIRD_PARTY_AR_GRPC_BASE_LOG_H_
 
 #include <string>
 
@@ -15,4 +15,4 @@ void SetLogSink(void (*sink)(Severity severity, const std::string& line));
 
 }  // namespace ar_grpc
 
-#endif  // THIRD_PARTY_AR_GRPC_FABRIC_LOG_H_
+#endif  // THIRD_PARTY_AR_GRPC_BASE_LOG_H_

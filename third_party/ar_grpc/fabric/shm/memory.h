@@ -1,6 +1,6 @@
 // Copyright 2026 The AR-gRPC TensorFlow authors. Licensed under the Apache License, Version 2.0.
-#ifndef THIRD_PARTY_AR_GRPC_FABRIC_MEMORY_H_
-#define THIRD_PARTY_AR_GRPC_FABRIC_MEMORY_H_
+#ifndef THIRD_PARTY_AR_GRPC_FABRIC_SHM_MEMORY_H_
+#define THIRD_PARTY_AR_GRPC_FABRIC_SHM_MEMORY_H_
 
 #include <sys/types.h>
 
@@ -9,8 +9,8 @@
 #include <memory>
 #include <utility>
 
+#include "third_party/ar_grpc/base/os.h"
 #include "third_party/ar_grpc/fabric/fabric.h"
-#include "third_party/ar_grpc/fabric/os.h"
 #include "third_party/ar_grpc/fabric/ring_connection.h"
 
 // Memory that processes share by descriptor. All of it is a memfd sealed against shrinking, so that
@@ -82,4 +82,4 @@ class RegionTable {
 
 }  // namespace ar_grpc::fabric::shm
 
-#endif  // THIRD_PARTY_AR_GRPC_FABRIC_MEMORY_H_
+#endif  // THIRD_PARTY_AR_GRPC_FABRIC_SHM_MEMORY_H_

@@ -1,6 +1,6 @@
 // Copyright 2026 The AR-gRPC TensorFlow authors. Licensed under the Apache License, Version 2.0.
 
-#include "third_party/ar_grpc/fabric/loopback.h"
+#include "third_party/ar_grpc/fabric/loopback/loopback.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -11,9 +11,9 @@
 #include <mutex>
 #include <utility>
 
+#include "third_party/ar_grpc/base/os.h"
+#include "third_party/ar_grpc/base/reactor.h"
 #include "third_party/ar_grpc/fabric/expected.h"
-#include "third_party/ar_grpc/fabric/os.h"
-#include "third_party/ar_grpc/fabric/reactor.h"
 #include "third_party/ar_grpc/fabric/ring_connection.h"
 
 namespace ar_grpc::fabric::loopback {

@@ -1,6 +1,6 @@
 // Copyright 2026 The AR-gRPC TensorFlow authors. Licensed under the Apache License, Version 2.0.
 
-#include "third_party/ar_grpc/fabric/shm_listener.h"
+#include "third_party/ar_grpc/fabric/shm/listener.h"
 
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -10,12 +10,12 @@
 #include <utility>
 #include <vector>
 
-#include "third_party/ar_grpc/fabric/attach.h"
+#include "third_party/ar_grpc/base/reactor.h"
 #include "third_party/ar_grpc/fabric/expected.h"
-#include "third_party/ar_grpc/fabric/memory.h"
-#include "third_party/ar_grpc/fabric/reactor.h"
-#include "third_party/ar_grpc/fabric/rendezvous_socket.h"
 #include "third_party/ar_grpc/fabric/ring_connection.h"
+#include "third_party/ar_grpc/fabric/shm/attach.h"
+#include "third_party/ar_grpc/fabric/shm/meeting_socket.h"
+#include "third_party/ar_grpc/fabric/shm/memory.h"
 
 namespace ar_grpc::fabric::shm {
 namespace {
@@ -70,8 +70,7 @@ Status Refuse(int socket, Status status) {
 // Everything but `expected` is used on the reactor's thread only. The reactor's callbacks keep it.
 class Acceptor : public std::enable_shared_from_this<Acceptor> {
  public:
-  explicit Acceptor(std::unique_ptr<RendezvousSockets> listening)
-      : listening_(std::move(listening)) {}
+  explicit Acceptor(std::unique_ptr<MeetingSockets> listening) : listening_(std::move(listening)) {}
 
   Status Start() {
     Status status = WatchAll();
@@ -191,7 +190,7 @@ class Acceptor : public std::enable_shared_from_this<Acceptor> {
   }
 
   ExpectedTokens expected_;
-  std::unique_ptr<RendezvousSockets> listening_;
+  std::unique_ptr<MeetingSockets> listening_;
   std::list<Silent> silent_;  // the oldest first
   uint64_t resume_ = 0;
   bool stopped_ = false;
@@ -220,7 +219,7 @@ class ShmListener final : public Listener {
 }  // namespace
 
 StatusOr<std::unique_ptr<Listener>> ListenForPeers(const std::string& directory) {
-  StatusOr<std::unique_ptr<RendezvousSockets>> listening = RendezvousSockets::Listen(directory);
+  StatusOr<std::unique_ptr<MeetingSockets>> listening = MeetingSockets::Listen(directory);
   if (!listening.ok()) return listening.status();
   std::string address = (*listening)->address();
   const auto acceptor = std::make_shared<Acceptor>(std::move(*listening));

@@ -1,6 +1,6 @@
 // Copyright 2026 The AR-gRPC TensorFlow authors. Licensed under the Apache License, Version 2.0.
 
-#include "third_party/ar_grpc/fabric/rendezvous_socket.h"
+#include "third_party/ar_grpc/fabric/shm/meeting_socket.h"
 
 #include <dirent.h>
 #include <sys/socket.h>
@@ -17,7 +17,8 @@
 #include <string_view>
 #include <utility>
 
-#include "third_party/ar_grpc/fabric/log.h"
+#include "third_party/ar_grpc/base/log.h"
+#include "third_party/ar_grpc/base/random.h"
 
 namespace ar_grpc::fabric::shm {
 namespace {
@@ -109,9 +110,8 @@ StatusOr<UniqueFd> ListenAtPath(const std::string& path) {
 
 }  // namespace
 
-StatusOr<std::unique_ptr<RendezvousSockets>> RendezvousSockets::Listen(
-    const std::string& directory) {
-  std::unique_ptr<RendezvousSockets> listening(new RendezvousSockets);
+StatusOr<std::unique_ptr<MeetingSockets>> MeetingSockets::Listen(const std::string& directory) {
+  std::unique_ptr<MeetingSockets> listening(new MeetingSockets);
   const std::string name = std::string(kPrefix) + RandomHex();
   listening->address_ = "@" + name;
   StatusOr<UniqueFd> fd = BindSocket(listening->address_);
@@ -140,7 +140,7 @@ StatusOr<std::unique_ptr<RendezvousSockets>> RendezvousSockets::Listen(
   return listening;
 }
 
-RendezvousSockets::~RendezvousSockets() {
+MeetingSockets::~MeetingSockets() {
   if (!path_.empty() && ForkCount() == fork_count_) unlink(path_.c_str());
 }
 

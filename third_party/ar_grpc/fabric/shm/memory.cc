@@ -1,6 +1,6 @@
 // Copyright 2026 The AR-gRPC TensorFlow authors. Licensed under the Apache License, Version 2.0.
 
-#include "third_party/ar_grpc/fabric/memory.h"
+#include "third_party/ar_grpc/fabric/shm/memory.h"
 
 #include <fcntl.h>
 #include <linux/magic.h>

@@ -1,6 +1,6 @@
 // Copyright 2026 The AR-gRPC TensorFlow authors. Licensed under the Apache License, Version 2.0.
 
-#include "third_party/ar_grpc/fabric/random.h"
+#include "third_party/ar_grpc/base/random.h"
 
 #include <sys/random.h>
 #include <time.h>
@@ -9,7 +9,7 @@
 #include <atomic>
 #include <cerrno>
 
-namespace ar_grpc::fabric {
+namespace ar_grpc {
 namespace {
 
 // The finalizer of SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators,
@@ -45,4 +45,21 @@ uint64_t RandomSeed() {
          Mix((static_cast<uint64_t>(getpid()) << 32) + ++count);
 }
 
-}  // namespace ar_grpc::fabric
+Token NewToken() {
+  Token token;
+  if (FillRandom(token.data(), token.size())) return token;
+  for (uint8_t& byte : token) byte = static_cast<uint8_t>(RandomSeed());
+  return token;
+}
+
+std::string RandomHex() {
+  static constexpr char kDigits[] = "0123456789abcdef";
+  std::string text;
+  for (const uint8_t byte : NewToken()) {
+    text += kDigits[byte >> 4];
+    text += kDigits[byte & 15];
+  }
+  return text;
+}
+
+}  // namespace ar_grpc

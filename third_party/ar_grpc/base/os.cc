@@ -1,6 +1,6 @@
 // Copyright 2026 The AR-gRPC TensorFlow authors. Licensed under the Apache License, Version 2.0.
 
-#include "third_party/ar_grpc/fabric/os.h"
+#include "third_party/ar_grpc/base/os.h"
 
 #include <pthread.h>
 #include <sys/eventfd.h>
@@ -11,10 +11,7 @@
 #include <cerrno>
 #include <system_error>
 
-#include "third_party/ar_grpc/fabric/fabric.h"
-#include "third_party/ar_grpc/fabric/random.h"
-
-namespace ar_grpc::fabric {
+namespace ar_grpc {
 namespace {
 
 std::atomic<uint32_t> fork_count{0};
@@ -98,22 +95,4 @@ std::mutex& ForkSafeMutex() {
   return *mutex;
 }
 
-Token NewToken() {
-  Token token;
-  if (FillRandom(token.data(), token.size())) return token;
-  // Only names things then: a fabric that peers attach to is not available (shm.cc).
-  for (uint8_t& byte : token) byte = static_cast<uint8_t>(RandomSeed());
-  return token;
-}
-
-std::string RandomHex() {
-  static constexpr char kDigits[] = "0123456789abcdef";
-  std::string text;
-  for (const uint8_t byte : NewToken()) {
-    text += kDigits[byte >> 4];
-    text += kDigits[byte & 15];
-  }
-  return text;
-}
-
-}  // namespace ar_grpc::fabric
+}  // namespace ar_grpc

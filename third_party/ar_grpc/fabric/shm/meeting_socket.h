@@ -1,12 +1,12 @@
 // Copyright 2026 The AR-gRPC TensorFlow authors. Licensed under the Apache License, Version 2.0.
-#ifndef THIRD_PARTY_AR_GRPC_FABRIC_RENDEZVOUS_SOCKET_H_
-#define THIRD_PARTY_AR_GRPC_FABRIC_RENDEZVOUS_SOCKET_H_
+#ifndef THIRD_PARTY_AR_GRPC_FABRIC_SHM_MEETING_SOCKET_H_
+#define THIRD_PARTY_AR_GRPC_FABRIC_SHM_MEETING_SOCKET_H_
 
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "third_party/ar_grpc/fabric/os.h"
+#include "third_party/ar_grpc/base/os.h"
 
 // The Unix sockets (SOCK_SEQPACKET) where processes meet to attach.
 //
@@ -15,17 +15,17 @@
 namespace ar_grpc::fabric::shm {
 
 // Listening sockets; the path, if any, is unlinked with them, but not by a forked child.
-class RendezvousSockets {
+class MeetingSockets {
  public:
   // With a path in `directory` unless that is empty. Sweeps what killed processes left in there.
-  static StatusOr<std::unique_ptr<RendezvousSockets>> Listen(const std::string& directory);
-  ~RendezvousSockets();
+  static StatusOr<std::unique_ptr<MeetingSockets>> Listen(const std::string& directory);
+  ~MeetingSockets();
 
   const std::string& address() const { return address_; }
   const std::vector<UniqueFd>& sockets() const { return sockets_; }
 
  private:
-  RendezvousSockets() : fork_count_(ForkCount()) {}
+  MeetingSockets() : fork_count_(ForkCount()) {}
 
   std::string address_;
   std::string path_;
@@ -45,4 +45,4 @@ void SweepStaleSockets(const std::string& directory);
 
 }  // namespace ar_grpc::fabric::shm
 
-#endif  // THIRD_PARTY_AR_GRPC_FABRIC_RENDEZVOUS_SOCKET_H_
+#endif  // THIRD_PARTY_AR_GRPC_FABRIC_SHM_MEETING_SOCKET_H_

@@ -1,6 +1,6 @@
 // Copyright 2026 The AR-gRPC TensorFlow authors. Licensed under the Apache License, Version 2.0.
-#ifndef THIRD_PARTY_AR_GRPC_FABRIC_LOOPBACK_H_
-#define THIRD_PARTY_AR_GRPC_FABRIC_LOOPBACK_H_
+#ifndef THIRD_PARTY_AR_GRPC_FABRIC_LOOPBACK_LOOPBACK_H_
+#define THIRD_PARTY_AR_GRPC_FABRIC_LOOPBACK_LOOPBACK_H_
 
 #include "third_party/ar_grpc/fabric/fabric.h"
 
@@ -11,4 +11,4 @@ Context& Get();
 
 }  // namespace ar_grpc::fabric::loopback
 
-#endif  // THIRD_PARTY_AR_GRPC_FABRIC_LOOPBACK_H_
+#endif  // THIRD_PARTY_AR_GRPC_FABRIC_LOOPBACK_LOOPBACK_H_

@@ -1,16 +1,16 @@
 // Copyright 2026 The AR-gRPC TensorFlow authors. Licensed under the Apache License, Version 2.0.
 
-#include "third_party/ar_grpc/fabric/shm_connector.h"
+#include "third_party/ar_grpc/fabric/shm/connector.h"
 
 #include <memory>
 #include <utility>
 #include <vector>
 
-#include "third_party/ar_grpc/fabric/attach.h"
-#include "third_party/ar_grpc/fabric/memory.h"
-#include "third_party/ar_grpc/fabric/reactor.h"
-#include "third_party/ar_grpc/fabric/rendezvous_socket.h"
+#include "third_party/ar_grpc/base/reactor.h"
 #include "third_party/ar_grpc/fabric/ring_connection.h"
+#include "third_party/ar_grpc/fabric/shm/attach.h"
+#include "third_party/ar_grpc/fabric/shm/meeting_socket.h"
+#include "third_party/ar_grpc/fabric/shm/memory.h"
 
 namespace ar_grpc::fabric::shm {
 namespace {

@@ -1,6 +1,6 @@
 // Copyright 2026 The AR-gRPC TensorFlow authors. Licensed under the Apache License, Version 2.0.
 
-#include "third_party/ar_grpc/fabric/attach.h"
+#include "third_party/ar_grpc/fabric/shm/attach.h"
 
 #include <fcntl.h>
 #include <sys/socket.h>
@@ -12,7 +12,7 @@
 #include <cstring>
 #include <utility>
 
-#include "third_party/ar_grpc/fabric/wire.h"
+#include "third_party/ar_grpc/base/wire.h"
 
 namespace ar_grpc::fabric::shm {
 namespace {

@@ -1,13 +1,13 @@
 // Copyright 2026 The AR-gRPC TensorFlow authors. Licensed under the Apache License, Version 2.0.
 
-#include "third_party/ar_grpc/protocol/extent_allocator.h"
+#include "third_party/ar_grpc/memory/extent_allocator.h"
 
 #include <algorithm>
 #include <cstddef>
 #include <iterator>
 #include <utility>
 
-namespace ar_grpc::protocol {
+namespace ar_grpc::memory {
 namespace {
 
 // Blocks up to this are kept for the next of their size: to look for the best place costs about as
@@ -274,4 +274,4 @@ void ExtentAllocator::ResetPeaks() {
   counters_.allocations = 0;
 }
 
-}  // namespace ar_grpc::protocol
+}  // namespace ar_grpc::memory

@@ -1,6 +1,6 @@
 // Copyright 2026 The AR-gRPC TensorFlow authors. Licensed under the Apache License, Version 2.0.
-#ifndef THIRD_PARTY_AR_GRPC_FABRIC_STATUS_H_
-#define THIRD_PARTY_AR_GRPC_FABRIC_STATUS_H_
+#ifndef THIRD_PARTY_AR_GRPC_BASE_STATUS_H_
+#define THIRD_PARTY_AR_GRPC_BASE_STATUS_H_
 
 #include <string>
 #include <utility>
@@ -63,4 +63,4 @@ class [[nodiscard]] StatusOr {
 
 }  // namespace ar_grpc
 
-#endif  // THIRD_PARTY_AR_GRPC_FABRIC_STATUS_H_
+#endif  // THIRD_PARTY_AR_GRPC_BASE_STATUS_H_

@@ -1,6 +1,6 @@
 // Copyright 2026 The AR-gRPC TensorFlow authors. Licensed under the Apache License, Version 2.0.
-#ifndef THIRD_PARTY_AR_GRPC_FABRIC_ATTACH_H_
-#define THIRD_PARTY_AR_GRPC_FABRIC_ATTACH_H_
+#ifndef THIRD_PARTY_AR_GRPC_FABRIC_SHM_ATTACH_H_
+#define THIRD_PARTY_AR_GRPC_FABRIC_SHM_ATTACH_H_
 
 #include <sys/types.h>
 
@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "third_party/ar_grpc/base/os.h"
 #include "third_party/ar_grpc/fabric/fabric.h"
-#include "third_party/ar_grpc/fabric/os.h"
 
 // What two processes say to each other over a Unix socket to attach: one packet each way, with
 // descriptors, then the socket is closed.
@@ -65,4 +65,4 @@ Status CheckPeerUid(uid_t peer, uid_t own);
 
 }  // namespace ar_grpc::fabric::shm
 
-#endif  // THIRD_PARTY_AR_GRPC_FABRIC_ATTACH_H_
+#endif  // THIRD_PARTY_AR_GRPC_FABRIC_SHM_ATTACH_H_

@@ -1,6 +1,6 @@
 // Copyright 2026 The AR-gRPC TensorFlow authors. Licensed under the Apache License, Version 2.0.
-#ifndef THIRD_PARTY_AR_GRPC_FABRIC_OS_H_
-#define THIRD_PARTY_AR_GRPC_FABRIC_OS_H_
+#ifndef THIRD_PARTY_AR_GRPC_BASE_OS_H_
+#define THIRD_PARTY_AR_GRPC_BASE_OS_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -9,10 +9,10 @@
 #include <string>
 #include <utility>
 
-#include "third_party/ar_grpc/fabric/status.h"
+#include "third_party/ar_grpc/base/status.h"
 
-// What fabrics need of the operating system.
-namespace ar_grpc::fabric {
+// What the layers need of the operating system.
+namespace ar_grpc {
 
 // Closes a descriptor when it goes.
 class UniqueFd {
@@ -53,9 +53,6 @@ uint32_t ForkCount();
 // whole, whichever thread forked. Held for a few instructions or one system call at most.
 std::mutex& ForkSafeMutex();
 
-// 32 hexadecimal digits from the kernel's random generator.
-std::string RandomHex();
+}  // namespace ar_grpc
 
-}  // namespace ar_grpc::fabric
-
-#endif  // THIRD_PARTY_AR_GRPC_FABRIC_OS_H_
+#endif  // THIRD_PARTY_AR_GRPC_BASE_OS_H_

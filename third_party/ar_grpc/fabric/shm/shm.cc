@@ -1,15 +1,15 @@
 // Copyright 2026 The AR-gRPC TensorFlow authors. Licensed under the Apache License, Version 2.0.
 
-#include "third_party/ar_grpc/fabric/shm.h"
+#include "third_party/ar_grpc/fabric/shm/shm.h"
 
 #include <cstdlib>
 #include <fstream>
 #include <utility>
 
-#include "third_party/ar_grpc/fabric/memory.h"
-#include "third_party/ar_grpc/fabric/random.h"
-#include "third_party/ar_grpc/fabric/shm_connector.h"
-#include "third_party/ar_grpc/fabric/shm_listener.h"
+#include "third_party/ar_grpc/base/random.h"
+#include "third_party/ar_grpc/fabric/shm/connector.h"
+#include "third_party/ar_grpc/fabric/shm/listener.h"
+#include "third_party/ar_grpc/fabric/shm/memory.h"
 
 namespace ar_grpc::fabric::shm {
 namespace {

@@ -1,17 +1,17 @@
 // Copyright 2026 The AR-gRPC TensorFlow authors. Licensed under the Apache License, Version 2.0.
-#ifndef THIRD_PARTY_AR_GRPC_FABRIC_SHM_H_
-#define THIRD_PARTY_AR_GRPC_FABRIC_SHM_H_
+#ifndef THIRD_PARTY_AR_GRPC_FABRIC_SHM_SHM_H_
+#define THIRD_PARTY_AR_GRPC_FABRIC_SHM_SHM_H_
 
 #include "third_party/ar_grpc/fabric/fabric.h"
 
 namespace ar_grpc::fabric::shm {
 
 // Processes of one user on one machine, over memfds. See memory.h for what is shared, attach.h for
-// what is said to get there and rendezvous_socket.h for where.
+// what is said to get there and meeting_socket.h for where.
 //
 // AR_GRPC_SHM_DIR, when it is set as a Listener starts, names a directory that containers share.
 Context& Get();
 
 }  // namespace ar_grpc::fabric::shm
 
-#endif  // THIRD_PARTY_AR_GRPC_FABRIC_SHM_H_
+#endif  // THIRD_PARTY_AR_GRPC_FABRIC_SHM_SHM_H_

@@ -1,6 +1,6 @@
 // Copyright 2026 The AR-gRPC TensorFlow authors. Licensed under the Apache License, Version 2.0.
-#ifndef THIRD_PARTY_AR_GRPC_FABRIC_WIRE_H_
-#define THIRD_PARTY_AR_GRPC_FABRIC_WIRE_H_
+#ifndef THIRD_PARTY_AR_GRPC_BASE_WIRE_H_
+#define THIRD_PARTY_AR_GRPC_BASE_WIRE_H_
 
 #include <array>
 #include <cstdint>
@@ -75,4 +75,4 @@ class Reader {
 
 }  // namespace ar_grpc
 
-#endif  // THIRD_PARTY_AR_GRPC_FABRIC_WIRE_H_
+#endif  // THIRD_PARTY_AR_GRPC_BASE_WIRE_H_
