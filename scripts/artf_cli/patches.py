@@ -22,7 +22,10 @@ from artf_cli.errors import ArtfError
 from artf_cli.paths import PATCHES, PINS, REPO
 
 # The layers under third_party/ar_grpc that are compiled inside each tree.
-OVERLAY_FOLDERS = {"grpc": ("base", "fabric", "grpc", "memory", "protocol"), "tensorflow": ("tensorflow",)}
+OVERLAY_FOLDERS = {
+    "grpc": ("base", "fabric", "grpc", "memory", "protocol"),
+    "tensorflow": ("tensorflow",),
+}
 CLASSES = ("mission", "upstream bug", "security", "build")
 # They mend what upstream, or all who use it, should know of.
 _REFERRED = ("upstream bug", "security")

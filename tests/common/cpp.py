@@ -26,15 +26,34 @@ VARIANTS = {
     "asan+ubsan": ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"],
     "tsan": ["-fsanitize=thread"],
 }
-#: Test program, without its `.cc` → what it is linked with, below third_party/ar_grpc.
+_FABRICS = ["base/*.cc", "memory/s*.cc", "fabric/*.cc", "fabric/loopback/*.cc", "fabric/shm/*.cc"]
+_TRANSFER = [*_FABRICS, "protocol/*.cc", "tests/conformance/hostile.cc"]
+#: Test program, without its `.cc` → what it is linked with, below third_party/ar_grpc or, where it
+#: begins with `tests/`, below the repository.
 UNITS = {
     "block_cache_test": ["grpc/block_cache.cc"],
+    "chunks_test": ["protocol/chunks.cc", "protocol/write_gate.cc"],
+    "cost_model_test": _TRANSFER,
     "extent_allocator_test": ["memory/extent_allocator.cc"],
-    "protocol_test": ["base/*.cc", "fabric/ring*.cc", "fabric/loopback/*.cc", "protocol/*.cc"],
+    "handshake_test": ["base/random.cc", "protocol/handshake*.cc", "protocol/hello*.cc"],
+    "hello_test": ["base/random.cc", "protocol/hello*.cc"],
+    "limits_test": ["base/limits.cc"],
+    "node_test": _TRANSFER,
+    "rendezvous_messages_test": ["protocol/rendezvous_messages.cc"],
+    "transfer_cancel_test": _TRANSFER,
+    "transfer_release_test": _TRANSFER,
+    "transfer_test": _TRANSFER,
     "unique_id_test": ["base/random.cc", "tensorflow/unique_id.cc"],
 }
 CONFORMANCE = {
-    name: ["base/*.cc", "fabric/*.cc", "fabric/*/*.cc"] for name in ("parts_test", "fabric_conformance_test", "shm_test")
+    "parts_test": _FABRICS,
+    "fabric_conformance_test": [
+        *_FABRICS,
+        "tests/conformance/hostile.cc",
+        "tests/conformance/subjects.cc",
+        "tests/conformance/suite_*.cc",
+    ],
+    "shm_test": [*_FABRICS, "tests/conformance/shm_*.cc"],
 }
 _PROGRAMS = {
     **{f"tests/units/{name}": sources for name, sources in UNITS.items()},
@@ -73,7 +92,9 @@ def _rules(folder: Path) -> None:
         made: set[str] = set()
         for program, layers in _PROGRAMS.items():
             sources = [REPO / f"{program}.cc"]
-            sources += [path for files in layers for path in sorted(LAYERS.glob(files))]
+            for files in layers:
+                folder_of = REPO if files.startswith("tests/") else LAYERS
+                sources += [path for path in sorted(folder_of.glob(files)) if path not in sources]
             objects = [f"{variant}/{path.relative_to(REPO)}.o" for path in sources]
             for name, source in zip(objects, sources):
                 if name not in made:
@@ -84,7 +105,7 @@ def _rules(folder: Path) -> None:
     (folder / "build.ninja").write_text("\n".join(lines) + "\n")
 
 
-def build(suite: str, names: Iterable[str]) -> Path:
+def build(suite: str, names: Iterable[str], variants: Iterable[str] = VARIANTS) -> Path:
     """The folder with `VARIANT/tests/SUITE/NAME` of each name, compiled where it is not yet.
 
     Raises AssertionError with the compiler's words.
@@ -92,7 +113,7 @@ def build(suite: str, names: Iterable[str]) -> Path:
     tree = hashlib.sha256(str(REPO).encode()).hexdigest()[:12]
     folder = cache_dir() / "cpp" / tree
     folder.mkdir(parents=True, exist_ok=True)
-    targets = [f"{variant}/tests/{suite}/{name}" for variant in VARIANTS for name in names]
+    targets = [f"{variant}/tests/{suite}/{name}" for variant in variants for name in names]
     # Suites that run side by side; what one compiles the other finds.
     with FileLock(folder / "lock"):
         _rules(folder)

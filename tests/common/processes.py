@@ -269,6 +269,10 @@ class Program:
             env=child_env(env),
         )
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def wait(self, seconds: float) -> Outcome:
         """Collects its output until it exits; after `seconds` it is killed and this raises."""
         deadline = time.monotonic() + seconds

@@ -3,7 +3,7 @@
 // What fabrics are made of: the reactor, the ring and its distrust, the registry. Exits 0 when all
 // of it holds.
 
-#include <sys/eventfd.h>
+#include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -19,7 +19,9 @@
 #include "third_party/ar_grpc/base/random.h"
 #include "third_party/ar_grpc/base/reactor.h"
 #include "third_party/ar_grpc/fabric/registry.h"
+#include "third_party/ar_grpc/fabric/remote_memory.h"
 #include "third_party/ar_grpc/fabric/ring.h"
+#include "third_party/ar_grpc/fabric/token_frame.h"
 
 namespace ar_grpc::fabric::testing {
 namespace {
@@ -55,8 +57,11 @@ void ACancelledTaskDoesNotRun() {
 
 void ATimerThatIsCancelledInTimeWakesNoOne() {
   Reactor& reactor = Reactor::Get();
-  reactor.Cancel(reactor.RunAfter(50000, [] {}));
+  // It sleeps until then when that is cancelled: each timer below is for later.
+  const uint64_t until = reactor.RunAfter(50000, [] {});
   RunOnReactor([] {});
+  std::this_thread::sleep_for(milliseconds(50));
+  Check(reactor.Cancel(until), "cancelled in time");
   const uint64_t before = reactor.rounds();
   constexpr int kTimers = 100;
   for (int i = 0; i < kTimers; ++i) {
@@ -234,6 +239,93 @@ void OwnCountersAreNotReadBack() {
   Check(Value(Write(writer, bytes.data(), 100)) == 54, "a peer that overwrites it harms nobody");
 }
 
+void AWakePipeWakesAndIsCleared() {
+  WakePipe pipe = Value(NewWakePipe());
+  const UniqueFd theirs = Value(OpenWakePipe(pipe.passed.get()));
+  pipe.passed.reset();
+  const int own = pipe.own.get();
+  Check(!Readable(own, 0), "asleep");
+  ClearWakeUp(own);
+  WakeUp(theirs.get());
+  WakeUp(theirs.get());
+  Check(Readable(own, 0), "awake");
+  ClearWakeUp(own);
+  Check(!Readable(own, 0), "once is enough");
+  // Each has a description of its own: what one end sets there does not reach the other's.
+  Check(fcntl(theirs.get(), F_SETFL, 0) == 0, "fcntl");
+  Check((fcntl(own, F_GETFL) & O_NONBLOCK) != 0, "ours does not block");
+  for (int i = 0; i < 100000; ++i) WakeUp(own);
+  Check(Readable(own, 0), "full");
+  for (int i = 0; i < 100 && Readable(own, 0); ++i) ClearWakeUp(own);
+  Check(!Readable(own, 0), "cleared");
+}
+
+void OnlyAPipeIsAWakePipe() {
+  const UniqueFd event = Value(NewWakeFd());
+  const UniqueFd null(open("/dev/null", O_RDWR | O_CLOEXEC));
+  for (const int fd : {event.get(), null.get()}) {
+    CheckCode(OpenWakePipe(fd).status(), StatusCode::kInternal, "something else than a pipe");
+  }
+  Check(!OpenWakePipe(-1).ok(), "no descriptor");
+}
+
+void TokenFramesAreRead() {
+  TokenFrame frame;
+  frame.version = 7;
+  frame.address = "@somewhere,/else";
+  frame.token = NewToken();
+  const std::string bytes = EncodeTokenFrame(frame);
+  Check(bytes.size() <= kLargestAttachFrame, "a frame's size");
+  const TokenFrame read = Value(DecodeTokenFrame(bytes));
+  Check(read.version == 7 && read.address == frame.address && read.token == frame.token, "same");
+  for (size_t size = 0; size < bytes.size(); ++size) {
+    CheckCode(DecodeTokenFrame(bytes.substr(0, size)).status(), StatusCode::kInvalidArgument);
+  }
+  CheckCode(DecodeTokenFrame(bytes + "x").status(), StatusCode::kInvalidArgument);
+  frame.address = std::string(kLargestTokenAddress, 'a');
+  Check(EncodeTokenFrame(frame).size() <= kLargestAttachFrame, "a frame's size");
+  CheckOk(DecodeTokenFrame(EncodeTokenFrame(frame)).status());
+  frame.address += "a";
+  CheckCode(DecodeTokenFrame(EncodeTokenFrame(frame)).status(), StatusCode::kInvalidArgument);
+  frame = TokenFrame();
+  frame.version = 0;
+  CheckCode(DecodeTokenFrame(EncodeTokenFrame(frame)).status(), StatusCode::kInvalidArgument);
+}
+
+// Whoever waits for the end of operations is told once, after all that were under way.
+void TheLastOperationTellsWhoWaits() {
+  Operations operations;
+  int idle = 0;
+  operations.WhenIdle([&idle] { ++idle; });
+  Check(idle == 1, "none is under way");
+  operations.Enter();
+  operations.Enter();
+  operations.WhenIdle([&idle] { ++idle; });
+  operations.Leave();
+  Check(idle == 1, "one is under way");
+  operations.Leave();
+  Check(idle == 2, "none is");
+  for (int round = 0; round < 2000 / kSlowdown; ++round) {
+    auto shared = std::make_shared<Operations>();
+    std::atomic<bool> closed{false};
+    std::atomic<bool> fenced{false};
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 3; ++i) {
+      threads.emplace_back([&, shared] {
+        for (int j = 0; j < 20; ++j) {
+          shared->Enter();
+          if (!closed) Check(!fenced, "an operation after the fence");
+          shared->Leave();
+        }
+      });
+    }
+    closed = true;
+    shared->WhenIdle([&fenced] { fenced = true; });
+    for (std::thread& thread : threads) thread.join();
+    Check(fenced, "told");
+  }
+}
+
 std::string Parsed(const char* value) {
   std::string text;
   for (const std::string& name : Value(ParseFabrics(value))) {
@@ -278,23 +370,28 @@ void RandomBitsNeedNoDescriptor() {
 
 int main() {
   using namespace ar_grpc::fabric::testing;
-  RunAll("parts",
-         {
-             {"timers run in order and not early", TimersRunInOrderAndNotEarly},
-             {"a cancelled task does not run", ACancelledTaskDoesNotRun},
-             {"a timer cancelled in time wakes no one", ATimerThatIsCancelledInTimeWakesNoOne},
-             {"remove waits for the callback", RemoveWaitsForTheCallback},
-             {"a callback may remove itself", ACallbackMayRemoveItself},
-             {"add refuses what cannot be watched", AddRefusesWhatCannotBeWatched},
-             {"a forked child gets its own reactor", AForkedChildGetsItsOwnReactor},
-             {"a ring wraps around", ARingWrapsAround},
-             {"wakes only sleepers", WakesOnlySleepers},
-             {"a reader catches a lying writer", AReaderCatchesALyingWriter},
-             {"a writer catches a lying reader", AWriterCatchesALyingReader},
-             {"own counters are not read back", OwnCountersAreNotReadBack},
-             {"fabrics are parsed", FabricsAreParsed},
-             {"tokens differ", TokensDiffer},
-             {"random bits need no descriptor", RandomBitsNeedNoDescriptor},
-         });
+  const std::vector<Case> cases = {
+      {"timers run in order and not early", TimersRunInOrderAndNotEarly},
+      {"a cancelled task does not run", ACancelledTaskDoesNotRun},
+      {"a timer cancelled in time wakes no one", ATimerThatIsCancelledInTimeWakesNoOne},
+      {"remove waits for the callback", RemoveWaitsForTheCallback},
+      {"a callback may remove itself", ACallbackMayRemoveItself},
+      {"add refuses what cannot be watched", AddRefusesWhatCannotBeWatched},
+      {"a forked child gets its own reactor", AForkedChildGetsItsOwnReactor},
+      {"a ring wraps around", ARingWrapsAround},
+      {"wakes only sleepers", WakesOnlySleepers},
+      {"a reader catches a lying writer", AReaderCatchesALyingWriter},
+      {"a writer catches a lying reader", AWriterCatchesALyingReader},
+      {"own counters are not read back", OwnCountersAreNotReadBack},
+      {"a wake pipe wakes and is cleared", AWakePipeWakesAndIsCleared},
+      {"only a pipe is a wake pipe", OnlyAPipeIsAWakePipe},
+      {"token frames are read", TokenFramesAreRead},
+      {"the last operation tells who waits", TheLastOperationTellsWhoWaits},
+      {"fabrics are parsed", FabricsAreParsed},
+      {"tokens differ", TokensDiffer},
+      {"random bits need no descriptor", RandomBitsNeedNoDescriptor},
+  };
+  RunAll("parts", cases);
+  std::printf("%zu cases over parts\n", cases.size());
   return 0;
 }

@@ -5,13 +5,18 @@
 #include <poll.h>
 
 #include <chrono>
+#include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
+#include <deque>
 #include <functional>
 #include <future>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -60,51 +65,122 @@ T Value(StatusOr<T> result, int line = __builtin_LINE(), const char* file = __bu
 
 using MaybeConnection = StatusOr<std::unique_ptr<Connection>>;
 
-// A ConnectDone whose result can be waited for.
-class Awaited {
+// What is to hold soon: fabrics do not promise that the other end sees a write at once.
+inline void Eventually(std::string_view what, const std::function<bool()>& holds,
+                       int line = __builtin_LINE(), const char* file = __builtin_FILE()) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(kTimeoutMs);
+  for (int round = 0; !holds(); ++round) {
+    Check(std::chrono::steady_clock::now() < end, what, line, file);
+    if (round > 100) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+// Both ends of an attachment, whose frames this carries. The end 0 is the connector, 1 the
+// acceptor.
+class Introduction {
  public:
-  ConnectDone done() {
-    return [promise = promise_](MaybeConnection result) { promise->set_value(std::move(result)); };
+  // What is done to a frame on its way to an end; empty: it is lost.
+  using Forge = std::function<std::vector<std::string>(int to, std::string frame)>;
+
+  Introduction(Context& accepting, Context& connecting) {
+    // The connector first: the acceptor's events may run before Accept returns.
+    attachments[0] = Value(connecting.Connect(Events(0)));
+    attachments[1] = Value(accepting.Accept(Events(1)));
   }
-  bool Ready(int timeout_ms) {
-    return future_.wait_for(std::chrono::milliseconds(timeout_ms)) == std::future_status::ready;
+
+  // Carries frames until both ends are done, or one of them is where the other is given up, or for
+  // `timeout_ms`. Whether all that are there are done.
+  bool Run(int timeout_ms = kTimeoutMs, const Forge& forge = nullptr) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms);
+    std::unique_lock<std::mutex> lock(state_->mu);
+    while (true) {
+      if (!state_->frames.empty()) {
+        auto [to, frame] = std::move(state_->frames.front());
+        state_->frames.pop_front();
+        lock.unlock();
+        std::vector<std::string> forged = {frame};
+        if (forge) forged = forge(to, std::move(frame));
+        for (const std::string& one : forged) {
+          if (attachments[to]) attachments[to]->TakeFrame(one);
+        }
+        lock.lock();
+        continue;
+      }
+      if ((!attachments[0] || state_->results[0]) && (!attachments[1] || state_->results[1])) {
+        return true;
+      }
+      if (state_->changed.wait_until(lock, end) == std::cv_status::timeout &&
+          std::chrono::steady_clock::now() >= end) {
+        return false;
+      }
+    }
   }
-  MaybeConnection Get(int line = __builtin_LINE(), const char* file = __builtin_FILE()) {
-    Check(Ready(kTimeoutMs), "no connection and no error in time", line, file);
-    return future_.get();
+
+  bool Done(int end) {
+    std::lock_guard<std::mutex> lock(state_->mu);
+    return state_->results[end].has_value();
   }
+  MaybeConnection Take(int end, int line = __builtin_LINE(), const char* file = __builtin_FILE()) {
+    std::lock_guard<std::mutex> lock(state_->mu);
+    Check(state_->results[end].has_value(), "no connection and no error in time", line, file);
+    return std::move(*state_->results[end]);
+  }
+  // The frames that wait to be carried, as (to, frame).
+  std::deque<std::pair<int, std::string>> Frames() {
+    std::lock_guard<std::mutex> lock(state_->mu);
+    return state_->frames;
+  }
+
+  std::unique_ptr<Attachment> attachments[2];
 
  private:
-  std::shared_ptr<std::promise<MaybeConnection>> promise_ =
-      std::make_shared<std::promise<MaybeConnection>>();
-  std::future<MaybeConnection> future_ = promise_->get_future();
-};
+  // Outlives this: an event may be under way.
+  struct State {
+    std::mutex mu;
+    std::condition_variable changed;
+    std::deque<std::pair<int, std::string>> frames;
+    std::optional<MaybeConnection> results[2];
+  };
 
-inline Status ConnectStatus(Context& context, const std::string& address, const Token& token,
-                            int timeout_ms = kTimeoutMs) {
-  Awaited connected;
-  CheckOk(context.Connect(address, token, timeout_ms, connected.done()));
-  return connected.Get().status();
-}
+  AttachEvents Events(int end) {
+    AttachEvents events;
+    events.send = [state = state_, end](std::string frame) {
+      Check(frame.size() <= kLargestAttachFrame, "a frame's size");
+      std::lock_guard<std::mutex> lock(state->mu);
+      state->frames.emplace_back(1 - end, std::move(frame));
+      state->changed.notify_all();
+    };
+    events.done = [state = state_, end](MaybeConnection result) {
+      std::lock_guard<std::mutex> lock(state->mu);
+      Check(!state->results[end].has_value(), "done twice");
+      state->results[end].emplace(std::move(result));
+      state->changed.notify_all();
+    };
+    return events;
+  }
+
+  const std::shared_ptr<State> state_ = std::make_shared<State>();
+};
 
 struct Pair {
   std::unique_ptr<Connection> connector;
   std::unique_ptr<Connection> acceptor;
 };
 
-inline Pair Attach(Context& context, Listener& listener) {
-  const Token token = NewToken();
-  Awaited accepted;
-  Awaited connected;
-  listener.Expect(token, accepted.done());
-  CheckOk(context.Connect(listener.address(), token, kTimeoutMs, connected.done()));
+inline Pair Attach(Context& accepting, Context& connecting, int line = __builtin_LINE(),
+                   const char* file = __builtin_FILE()) {
+  Introduction introduction(accepting, connecting);
+  introduction.Run();
   Pair pair;
-  pair.connector = Value(connected.Get());
-  pair.acceptor = Value(accepted.Get());
+  pair.connector = Value(introduction.Take(0, line, file), line, file);
+  pair.acceptor = Value(introduction.Take(1, line, file), line, file);
   return pair;
 }
 
-inline Pair Attach(Context& context) { return Attach(context, *Value(context.Listen())); }
+inline Pair Attach(Context& context, int line = __builtin_LINE(),
+                   const char* file = __builtin_FILE()) {
+  return Attach(context, context, line, file);
+}
 
 inline bool Readable(int fd, int timeout_ms) {
   pollfd polled = {fd, POLLIN, 0};
@@ -130,10 +206,42 @@ inline StatusOr<std::string> ReadText(Connection& connection, size_t size) {
   return text;
 }
 
-inline Status GetNow(Connection& connection, uint64_t offset, void* into, size_t size) {
-  std::promise<Status> got;
-  connection.Get(offset, into, size, [&got](Status status) { got.set_value(std::move(status)); });
-  return got.get_future().get();
+// The end of a one-sided operation, which can be waited for.
+class Ended {
+ public:
+  Done done() {
+    return [promise = promise_](Status status) { promise->set_value(std::move(status)); };
+  }
+  bool Ready(int timeout_ms) {
+    return future_.wait_for(std::chrono::milliseconds(timeout_ms)) == std::future_status::ready;
+  }
+  Status Wait(int line = __builtin_LINE(), const char* file = __builtin_FILE()) {
+    Check(Ready(3 * kTimeoutMs), "a one-sided operation does not end", line, file);
+    return future_.get();
+  }
+
+ private:
+  std::shared_ptr<std::promise<Status>> promise_ = std::make_shared<std::promise<Status>>();
+  std::future<Status> future_ = promise_->get_future();
+};
+
+inline Status GetNow(Connection& connection, const Key& key, uint64_t offset, void* into,
+                     size_t size) {
+  Ended ended;
+  connection.Get(key, offset, into, size, nullptr, ended.done());
+  return ended.Wait();
+}
+
+inline Status PutNow(Connection& connection, const Key& key, uint64_t offset, const void* from,
+                     size_t size) {
+  Ended ended;
+  connection.Put(key, offset, from, size, nullptr, ended.done());
+  return ended.Wait();
+}
+
+// The byte that belongs at a position: any that is lost, doubled or moved shows.
+inline uint8_t Pattern(uint64_t position, uint64_t seed) {
+  return static_cast<uint8_t>(((position + seed) * 0x9E3779B97F4A7C15u) >> 56);
 }
 
 struct Case {

@@ -1,5 +1,11 @@
 """The server fixtures, for this suite."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
 from common.fixtures import (  # noqa: F401
     cluster,
     new_ar_cluster,
@@ -8,3 +14,12 @@ from common.fixtures import (  # noqa: F401
     pytest_runtest_makereport,
     shared_clusters,
 )
+from common.processes import Cluster
+from common.protocols import STOCK
+
+
+@pytest.fixture(scope="module")
+def stock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """One server of the wheel's own, unpatched gRPC."""
+    with Cluster(STOCK, {"ps": 1}, tmp_path_factory.mktemp("stock")) as made:
+        yield made

@@ -5,7 +5,7 @@
 //   ar_endpoint_test FABRIC upstream
 //   ar_endpoint_test FABRIC CASE
 //
-// FABRIC is one of ends.h, CASE one of contract.h.
+// FABRIC is one of ends.h, CASE one of contract.h, or with shm that of switch.h.
 
 #include <grpc/grpc.h>
 
@@ -19,6 +19,7 @@
 #include "test/core/util/test_config.h"
 #include "tests/grpc_suites/contract.h"
 #include "tests/grpc_suites/ends.h"
+#include "tests/grpc_suites/switch.h"
 
 namespace ar_grpc::testing {
 namespace {
@@ -35,6 +36,7 @@ grpc_endpoint_test_fixture CreateFixture(size_t slice_size) {
 
 bool Run(const std::string& fabric, const std::string& name) {
   if (!IsFabric(fabric)) return false;
+  if (RunSwitchCase(fabric, name)) return true;
   grpc_core::ExecCtx exec_ctx;
   Pollset pollset;
   if (name != "upstream") return RunContractCase(fabric, name);
@@ -55,7 +57,7 @@ int main(int argc, char** argv) {
     std::fputs("usage: ar_endpoint_test FABRIC upstream|CASE\n", stderr);
     return 2;
   }
-  const ar_grpc::protocol::Counters counters = ar_grpc::protocol::Peers::Get().Count();
+  const ar_grpc::protocol::Counters counters = ar_grpc::testing::TestNode()->Count();
   std::printf("sent=%ju received=%ju links=%ju\n", uintmax_t{counters.stream_bytes_sent},
               uintmax_t{counters.stream_bytes_received}, uintmax_t{counters.links});
   return 0;

@@ -226,7 +226,7 @@ void TheEndOfTcpIsTheEnd(const std::string& fabric) {
   const grpc_endpoint_pair tcp = TcpPair(args);
   auto pair = ConnectOver(fabric);
   grpc_endpoint* const client =
-      NewEnd(protocol::Role::kClient, fabric, std::move(pair.connector), tcp.client, args);
+      NewEnd(protocol::End::kClient, fabric, std::move(pair.connector), tcp.client, args);
   const std::string text = "the last words";
   const iovec part = {const_cast<char*>(text.data()), text.size()};
   Check(fabric::testing::Value(pair.acceptor->Write(&part, 1)) == text.size(), "written");
@@ -249,13 +249,84 @@ void BytesOnTcpAreTheEnd(const std::string& fabric) {
   auto pair = ConnectOver(fabric);
   grpc_endpoint_add_to_pollset(tcp.client, Pollset::get());
   grpc_endpoint* const server =
-      NewEnd(protocol::Role::kServer, fabric, std::move(pair.acceptor), tcp.server, args);
+      NewEnd(protocol::End::kServer, fabric, std::move(pair.acceptor), tcp.server, args);
   Operation read;
   read.Read(server);
   Send(tcp.client, "astray");
   CheckUnavailable(read.Wait(), "wrote to TCP after it had left it");
   grpc_endpoint_destroy(server);
   grpc_endpoint_destroy(tcp.client);
+}
+
+// More of them than any ring of messages holds.
+constexpr int kManyOffers = 1000;
+
+// What the other end releases is let go, though nobody reads the stream, which has bytes.
+void ReleasesAreTakenBesideABusyStream(const std::string& fabric) {
+  const auto args = Arguments();
+  const grpc_endpoint_pair tcp = TcpPair(args);
+  auto pair = ConnectOver(fabric);
+  protocol::Link::Description description;
+  description.peer = TestNode()->id();
+  const auto client =
+      std::make_shared<protocol::Link>(std::move(description), std::move(pair.connector));
+  grpc_endpoint* const server =
+      NewEnd(protocol::End::kServer, fabric, std::move(pair.acceptor), tcp.server, args);
+  protocol::Offers& offers = TestNode()->offers();
+  const auto tensor = std::make_shared<int>(1);
+  for (int ticket = 1; ticket <= kManyOffers; ++ticket) {
+    protocol::Offers::Held held;
+    held.keep = tensor;
+    protocol::Offers::Held replaced;
+    Check(offers.Hold(TestNode()->id(), ticket, std::move(held), &replaced), "held");
+  }
+  const std::string text = Random(100, 7);
+  const iovec part = {const_cast<char*>(text.data()), text.size()};
+  Check(fabric::testing::Value(client->Write(&part, 1)) == text.size(), "bytes that lie there");
+  Operation read;
+  for (int ticket = 1; ticket <= kManyOffers; ++ticket) {
+    Check(client->PostRelease(ticket), "posted");
+    if (ticket % 100 != 0) continue;
+    // Each read finds bytes at once.
+    read.Read(server);
+    CheckOk(read.Wait());
+    Check(client->FlushMessages().ok(), "sent");
+    Check(fabric::testing::Value(client->Write(&part, 1)) == text.size(), "more bytes");
+  }
+  for (int i = 0; i < 200 && (tensor.use_count() > 1 || client->HasUnsentMessages()); ++i) {
+    read.Read(server);
+    CheckOk(read.Wait());
+    Check(client->FlushMessages().ok(), "sent");
+    Check(fabric::testing::Value(client->Write(&part, 1)) == text.size(), "more bytes");
+    Poll(grpc_core::Duration::Milliseconds(1));
+  }
+  Check(tensor.use_count() == 1 && offers.open() == 0, "all are let go");
+  grpc_endpoint_destroy(server);
+  grpc_endpoint_destroy(tcp.client);
+}
+
+// What was released just before the end counts, as another link may keep the receiver's offers.
+void ReleasesBeforeTheEndAreTaken(const std::string& fabric) {
+  const Ends other = NewEnds(fabric);
+  const auto args = Arguments();
+  const grpc_endpoint_pair tcp = TcpPair(args);
+  auto pair = ConnectOver(fabric);
+  protocol::Link::Description description;
+  description.peer = TestNode()->id();
+  const auto client =
+      std::make_shared<protocol::Link>(std::move(description), std::move(pair.connector));
+  grpc_endpoint* const server =
+      NewEnd(protocol::End::kServer, fabric, std::move(pair.acceptor), tcp.server, args);
+  const auto tensor = std::make_shared<int>(1);
+  protocol::Offers::Held held;
+  held.keep = tensor;
+  protocol::Offers::Held replaced;
+  Check(TestNode()->offers().Hold(TestNode()->id(), 1, std::move(held), &replaced), "held");
+  Check(client->PostRelease(1), "posted");
+  grpc_endpoint_destroy(server);
+  Check(tensor.use_count() == 1, "let go");
+  grpc_endpoint_destroy(tcp.client);
+  Destroy(other);
 }
 
 // One direction: writes pieces of any size and checks what arrives, both without pause.
@@ -402,6 +473,8 @@ bool RunContractCase(const std::string& fabric, const std::string& name) {
       {"full", AFullStreamEndsWithThePeer},
       {"tcp-end", TheEndOfTcpIsTheEnd},
       {"tcp-bytes", BytesOnTcpAreTheEnd},
+      {"releases", ReleasesAreTakenBesideABusyStream},
+      {"last-releases", ReleasesBeforeTheEndAreTaken},
       {"both-ways", BothWaysAtOnceWithManyPollers},
       {"race", ShutdownMayComeAtAnyTime},
   };

@@ -84,13 +84,25 @@ grpc_endpoint_pair TcpPair(const grpc_core::ChannelArgs& args) {
   return grpc_iomgr_create_endpoint_pair("tcp", const_cast<grpc_channel_args*>(args.ToC().get()));
 }
 
-grpc_endpoint* NewEnd(protocol::Role role, const std::string& fabric,
+const std::shared_ptr<protocol::Node>& TestNode() {
+  static const auto* const node =
+      new std::shared_ptr<protocol::Node>(protocol::Node::Create({{"shm", "tcp"}}));
+  return *node;
+}
+
+grpc_endpoint* NewEnd(protocol::End which, const std::string& fabric,
                       std::unique_ptr<fabric::Connection> connection, grpc_endpoint* tcp,
                       const grpc_core::ChannelArgs& args) {
-  auto link = std::make_shared<protocol::Link>(role, protocol::Peers::Get().self(), "the other end",
-                                               fabric, protocol::LinkId{}, std::move(connection));
-  grpc_endpoint* const end = CreateEndpoint(std::move(link), tcp, nullptr, args);
-  fabric::testing::Check(end != nullptr, "an endpoint");
+  const int wake = fcntl(connection->wake_fd(), F_DUPFD_CLOEXEC, 0);
+  fabric::testing::Check(wake >= 0, "a descriptor");
+  protocol::Link::Description description;
+  description.end = which;
+  description.peer = TestNode()->id();
+  description.address = "the other end";
+  description.fabric = fabric;
+  auto link = std::make_shared<protocol::Link>(std::move(description), std::move(connection));
+  grpc_endpoint* const end =
+      CreateEndpoint(TestNode(), std::move(link), tcp, wake, /*interested_parties=*/nullptr, args);
   grpc_endpoint_add_to_pollset(end, Pollset::get());
   return end;
 }
@@ -98,8 +110,8 @@ grpc_endpoint* NewEnd(protocol::Role role, const std::string& fabric,
 Ends NewEnds(const std::string& fabric, const grpc_core::ChannelArgs& args) {
   const grpc_endpoint_pair tcp = TcpPair(args);
   Pair pair = ConnectOver(fabric);
-  return {NewEnd(protocol::Role::kClient, fabric, std::move(pair.connector), tcp.client, args),
-          NewEnd(protocol::Role::kServer, fabric, std::move(pair.acceptor), tcp.server, args)};
+  return {NewEnd(protocol::End::kClient, fabric, std::move(pair.connector), tcp.client, args),
+          NewEnd(protocol::End::kServer, fabric, std::move(pair.acceptor), tcp.server, args)};
 }
 
 }  // namespace ar_grpc::testing

@@ -12,7 +12,8 @@
 #include "src/core/lib/iomgr/endpoint_pair.h"
 #include "src/core/lib/iomgr/pollset.h"
 #include "tests/conformance/testing.h"
-#include "third_party/ar_grpc/protocol/peers.h"
+#include "third_party/ar_grpc/protocol/link.h"
+#include "third_party/ar_grpc/protocol/node.h"
 
 // Both ends of an AR endpoint in one process, as a handshake would have left them.
 namespace ar_grpc::testing {
@@ -40,8 +41,11 @@ class Pollset {
 grpc_core::ChannelArgs Arguments(size_t slice_size = 8192);
 grpc_endpoint_pair TcpPair(const grpc_core::ChannelArgs& args);
 
+// What all ends here are links of.
+const std::shared_ptr<protocol::Node>& TestNode();
+
 // An endpoint over `connection`, polled. Takes `tcp`.
-grpc_endpoint* NewEnd(protocol::Role role, const std::string& fabric,
+grpc_endpoint* NewEnd(protocol::End which, const std::string& fabric,
                       std::unique_ptr<fabric::Connection> connection, grpc_endpoint* tcp,
                       const grpc_core::ChannelArgs& args);
 

@@ -30,6 +30,8 @@ CASES = (
     "full",
     "tcp-end",
     "tcp-bytes",
+    "releases",
+    "last-releases",
     "both-ways",
     "race",
 )
@@ -111,6 +113,13 @@ def test_contract(case: str, program: str, fabric: str, poller: str) -> None:
     lines = run(program, fabric, case, poller=poller)
     assert f"ok {case} over {fabric}" in lines
     assert lines[-2].endswith(" links=0")
+
+
+@pytest.mark.parametrize("poller", POLLERS)
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_on_and_off_beside_each_other(program: str, poller: str) -> None:
+    """A channel or server without AR-gRPC says no hello, whatever others of the process do."""
+    assert "ok switch over shm" in run(program, "shm", "switch", poller=poller)
 
 
 @pytest.mark.parametrize("poller", POLLERS)

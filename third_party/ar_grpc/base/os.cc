@@ -2,13 +2,16 @@
 
 #include "third_party/ar_grpc/base/os.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <cerrno>
+#include <string_view>
 #include <system_error>
 
 namespace ar_grpc {
@@ -67,16 +70,44 @@ StatusOr<UniqueFd> NewWakeFd() {
   return fd;
 }
 
+StatusOr<WakePipe> NewWakePipe() {
+  int fds[2];
+  if (pipe2(fds, O_CLOEXEC | O_NONBLOCK) != 0) return ErrnoStatus(errno, "pipe2");
+  WakePipe pipe;
+  pipe.passed.reset(fds[0]);
+  const UniqueFd other(fds[1]);
+  // A page does, and less counts against the user's limit on pipes; where it is refused, so be it.
+  fcntl(fds[0], F_SETPIPE_SZ, 4096);
+  StatusOr<UniqueFd> own = OpenWakePipe(fds[0]);
+  if (!own.ok()) return own.status();
+  pipe.own = std::move(*own);
+  return pipe;
+}
+
+StatusOr<UniqueFd> OpenWakePipe(int passed) {
+  const std::string path = "/proc/self/fd/" + std::to_string(passed);
+  std::array<char, 64> target;
+  const ssize_t length = readlink(path.c_str(), target.data(), target.size());
+  if (length < 0) return ErrnoStatus(errno, "readlink of " + path);
+  if (std::string_view(target.data(), static_cast<size_t>(length)).substr(0, 6) != "pipe:[") {
+    return Status(StatusCode::kInternal, "the peer passed something else than a pipe");
+  }
+  UniqueFd own(open(path.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC));
+  if (!own.valid()) return ErrnoStatus(errno, "opening a pipe through " + path);
+  return own;
+}
+
 void WakeUp(int fd) {
+  // An eventfd takes just eight bytes, a pipe any. Refused only when it is full: then it polls
+  // readable as it is.
   const uint64_t one = 1;
-  // Refused only when the counter is full: then it polls readable as it is.
   while (write(fd, &one, sizeof(one)) < 0 && errno == EINTR) {
   }
 }
 
 void ClearWakeUp(int fd) {
-  uint64_t count;
-  while (read(fd, &count, sizeof(count)) < 0 && errno == EINTR) {
+  std::array<char, 64 * 1024> taken;
+  while (read(fd, taken.data(), taken.size()) < 0 && errno == EINTR) {
   }
 }
 

@@ -6,12 +6,11 @@
 #include <mutex>
 #include <utility>
 
-#include "third_party/ar_grpc/base/reactor.h"
-#include "third_party/ar_grpc/fabric/fabric.h"
+#include "third_party/ar_grpc/fabric/token_attachment.h"
 
 namespace ar_grpc::fabric {
 
-// The tokens that a Listener waits for. Thread-safe.
+// The tokens that a TokenListener waits for. Thread-safe.
 class ExpectedTokens {
  public:
   void Expect(const Token& token, ConnectDone done) {
@@ -19,12 +18,8 @@ class ExpectedTokens {
     expected_[token] = std::move(done);
   }
 
-  // After this returns the token's callback neither runs nor will.
-  void Forget(const Token& token) {
-    ConnectDone dropped = Take(token);
-    // Taken before: its callback may run on the reactor's thread now.
-    if (!dropped) RunOnReactor([] {});
-  }
+  // What the callback holds is destroyed without the lock.
+  void Forget(const Token& token) { Take(token); }
 
   // The callback of `token`, which is used up by that; empty when nobody expects it.
   ConnectDone Take(const Token& token) {

@@ -52,7 +52,7 @@ Status RingConnection::Usable() const {
 }
 
 Status RingConnection::Open() const {
-  if (closed_.load(std::memory_order_acquire)) {
+  if (closed_.load(std::memory_order_seq_cst)) {
     return Status(StatusCode::kUnavailable, "closed by this end");
   }
   const int peer = parts_.role == Role::kConnector ? 1 : 0;
@@ -68,7 +68,7 @@ Status RingConnection::Break(Status status) {
     if (broken_.ok()) broken_ = std::move(status);
   }
   is_broken_.store(true, std::memory_order_release);
-  Close();
+  Close(nullptr);
   return Usable();
 }
 
@@ -120,26 +120,71 @@ StatusOr<bool> RingConnection::Take(Message* message) {
   return false;
 }
 
-Status RingConnection::CheckedGet(uint64_t offset, void* into, size_t size) {
+Capabilities RingConnection::capabilities() const {
+  Capabilities can;
+  can.stream = true;
+  can.get = can.map = can.inline_get = parts_.remote != nullptr;
+  can.put = can.get && parts_.put;
+  return can;
+}
+
+Status RingConnection::Accessible() const {
   if (Status status = Usable(); !status.ok()) return status;
-  if (Status status = Open(); !status.ok()) return status;
-  const uint64_t limit = parts_.remote.size;
-  if (offset > limit || size > limit - offset) {
-    return Status(StatusCode::kInvalidArgument,
-                  std::to_string(size) + " bytes at " + std::to_string(offset) +
-                      " are not within the " + std::to_string(limit) + " that the peer offers");
+  if (!parts_.remote) {
+    return Status(StatusCode::kUnimplemented, "the peer's release has no keys to its memory");
   }
+  return Open();
+}
+
+StatusOr<Key> RingConnection::Export(const std::shared_ptr<Registration>& registration) {
+  if (Status status = Accessible(); !status.ok()) return status;
+  if (!registration) return Status(StatusCode::kInvalidArgument, "no registration");
+  return parts_.remote->Export(registration);
+}
+
+Status RingConnection::CheckedGet(const Key& key, uint64_t offset, void* into, size_t size) {
+  if (Status status = Accessible(); !status.ok()) return status;
+  const StatusOr<Lease> lease = parts_.remote->Find(key, offset, size);
+  if (!lease.ok()) return lease.status();
   if (size == 0) return Status();
-  std::memcpy(into, parts_.remote.data.get() + offset, size);
+  std::memcpy(into, lease->data.get(), size);
   // A peer that closed meanwhile may have put the memory to another use.
   if (Status status = Open(); !status.ok()) return status;
   got_.fetch_add(size, std::memory_order_relaxed);
   return Status();
 }
 
-void RingConnection::Get(uint64_t offset, void* into, size_t size,
-                         std::function<void(Status)> done) {
-  done(CheckedGet(offset, into, size));
+void RingConnection::Get(const Key& key, uint64_t offset, void* into, size_t size,
+                         std::shared_ptr<const void>, Done done) {
+  // Held here: `done` may destroy this connection.
+  const std::shared_ptr<Operations> operations = parts_.operations;
+  operations->Enter();
+  done(CheckedGet(key, offset, into, size));
+  operations->Leave();
+}
+
+Status RingConnection::CheckedPut(const Key& key, uint64_t offset, const void* from, size_t size) {
+  if (Status status = Accessible(); !status.ok()) return status;
+  if (!parts_.put) {
+    return Status(StatusCode::kUnimplemented, "this fabric's peers give their memory for reading");
+  }
+  const StatusOr<std::shared_ptr<uint8_t>> to = parts_.remote->FindWritable(key, offset, size);
+  if (!to.ok()) return to.status();
+  if (size > 0) std::memcpy(to->get(), from, size);
+  return Open();
+}
+
+void RingConnection::Put(const Key& key, uint64_t offset, const void* from, size_t size,
+                         std::shared_ptr<const void>, Done done) {
+  const std::shared_ptr<Operations> operations = parts_.operations;
+  operations->Enter();
+  done(CheckedPut(key, offset, from, size));
+  operations->Leave();
+}
+
+StatusOr<Lease> RingConnection::Map(const Key& key, uint64_t offset, size_t size) {
+  if (Status status = Accessible(); !status.ok()) return status;
+  return parts_.remote->Find(key, offset, size);
 }
 
 StatusOr<bool> RingConnection::ArmRead() {
@@ -187,14 +232,16 @@ StatusOr<bool> RingConnection::ArmPost() {
   return armed;
 }
 
-void RingConnection::Close() {
+void RingConnection::Close(std::function<void()> done) {
   // A fork's copy must not hang up on the parent's peer.
-  if (ForkCount() != fork_count_ || closed_.exchange(true)) return;
-  const int self = parts_.role == Role::kConnector ? 0 : 1;
-  header_->closed[self].store(1, std::memory_order_seq_cst);
-  WakeUp(parts_.peer_wake.get());
-  // And whichever thread of this end waits.
-  WakeUp(parts_.wake.get());
+  if (ForkCount() == fork_count_ && !closed_.exchange(true)) {
+    const int self = parts_.role == Role::kConnector ? 0 : 1;
+    header_->closed[self].store(1, std::memory_order_seq_cst);
+    WakeUp(parts_.peer_wake.get());
+    // And whichever thread of this end waits.
+    WakeUp(parts_.wake.get());
+  }
+  if (done) parts_.operations->WhenIdle(std::move(done));
 }
 
 }  // namespace ar_grpc::fabric

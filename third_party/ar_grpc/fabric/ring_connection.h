@@ -3,14 +3,17 @@
 #define THIRD_PARTY_AR_GRPC_FABRIC_RING_CONNECTION_H_
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <mutex>
 
 #include "third_party/ar_grpc/base/os.h"
 #include "third_party/ar_grpc/fabric/fabric.h"
+#include "third_party/ar_grpc/fabric/remote_memory.h"
 #include "third_party/ar_grpc/fabric/ring.h"
 
-// A Connection over memory that both ends have mapped: loopback's and shm's.
+// A Connection over memory that both ends have mapped: loopback's and shm's. One-sided operations
+// are copies by the calling thread.
 namespace ar_grpc::fabric {
 
 // Bytes of stream that a direction holds. Large enough that what TensorFlow says beside its tensors
@@ -29,11 +32,6 @@ size_t ConnectionBytes(size_t ring_bytes);
 
 enum class Role { kConnector = 0, kAcceptor = 1 };
 
-struct RemoteRegion {
-  std::shared_ptr<const uint8_t> data;
-  uint64_t size = 0;
-};
-
 // At the start of the shared memory; the rings' data follows a page later: the stream of each
 // direction, then the messages of each. Index 0 is what the connector sends, 1 the acceptor.
 struct ConnectionHeader {
@@ -50,25 +48,36 @@ class RingConnection final : public Connection {
     Role role = Role::kConnector;
     UniqueFd wake;
     UniqueFd peer_wake;
-    RemoteRegion remote;
+    // Without it there is a stream and nothing else.
+    std::shared_ptr<RemoteMemory> remote;
+    bool put = false;
+    // Common to both ends where they are one process's: then Close waits for the peer's operations.
+    std::shared_ptr<Operations> operations = std::make_shared<Operations>();
   };
 
   explicit RingConnection(Parts parts);
-  ~RingConnection() override { Close(); }
+  ~RingConnection() override { Close(nullptr); }
+
+  Capabilities capabilities() const override;
 
   StatusOr<size_t> Write(const iovec* parts, int count) override;
   StatusOr<size_t> Read(void* into, size_t size) override;
   StatusOr<size_t> Readable() override;
   StatusOr<bool> Post(const Message& message) override;
   StatusOr<bool> Take(Message* message) override;
-  uint64_t remote_size() const override { return parts_.remote.size; }
-  void Get(uint64_t offset, void* into, size_t size, std::function<void(Status)> done) override;
   int wake_fd() const override { return parts_.wake.get(); }
   void ClearWake() override { ClearWakeUp(parts_.wake.get()); }
   StatusOr<bool> ArmRead() override;
   StatusOr<bool> ArmWrite() override;
   StatusOr<bool> ArmPost() override;
-  void Close() override;
+  StatusOr<Key> Export(const std::shared_ptr<Registration>& registration) override;
+  void Get(const Key& key, uint64_t offset, void* into, size_t size,
+           std::shared_ptr<const void> keep, Done done) override;
+  void Put(const Key& key, uint64_t offset, const void* from, size_t size,
+           std::shared_ptr<const void> keep, Done done) override;
+  StatusOr<Lease> Map(const Key& key, uint64_t offset, size_t size) override;
+  void Progress() override {}  // an operation is over when its call returns
+  void Close(std::function<void()> done) override;
   bool closed() const override { return !Open().ok(); }
   uint64_t stream_bytes_sent() const override { return sent_.load(std::memory_order_relaxed); }
   uint64_t stream_bytes_received() const override {
@@ -82,7 +91,10 @@ class RingConnection final : public Connection {
   Status Usable() const;
   // kOk unless either end closed.
   Status Open() const;
-  Status CheckedGet(uint64_t offset, void* into, size_t size);
+  // kOk when one-sided access is possible now.
+  Status Accessible() const;
+  Status CheckedGet(const Key& key, uint64_t offset, void* into, size_t size);
+  Status CheckedPut(const Key& key, uint64_t offset, const void* from, size_t size);
   // Makes `status` the answer to every later call.
   Status Break(Status status);
 

@@ -2,7 +2,6 @@
 
 #include "third_party/ar_grpc/grpc/ar_endpoint.h"
 
-#include <fcntl.h>
 #include <grpc/slice_buffer.h>
 
 #include <algorithm>
@@ -10,6 +9,7 @@
 #include <atomic>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "src/core/lib/gprpp/ref_counted.h"
@@ -19,6 +19,7 @@
 #include "src/core/lib/iomgr/error.h"
 #include "src/core/lib/iomgr/ev_posix.h"
 #include "src/core/lib/iomgr/exec_ctx.h"
+#include "src/core/lib/iomgr/executor.h"
 #include "src/core/lib/resource_quota/memory_quota.h"
 #include "src/core/lib/resource_quota/resource_quota.h"
 #include "src/core/lib/slice/slice.h"
@@ -30,6 +31,10 @@ namespace {
 // What gRPC reads large messages into; patches/grpc keeps the pages of blocks of this size.
 constexpr size_t kReadBlock = 64 * 1024;
 constexpr int kMaxParts = 64;
+// Messages that one look takes; a peer that sends more does not keep a poller.
+constexpr size_t kMostMessages = 256;
+// More looks than a ring has room for messages.
+constexpr int kLastLooks = 64;
 
 // All gRPC errors of a connection say "unavailable", so that callers may retry.
 absl::Status Unavailable(absl::string_view what, absl::string_view peer) {
@@ -40,14 +45,18 @@ absl::Status Unavailable(absl::string_view what, absl::string_view peer) {
 // The endpoint over a fabric.
 //
 // Two closures are always under way and hold a reference each: `on_wake_` waits for the link's
-// descriptor, `on_tcp_` for the end of TCP. Everything below mu_ happens in gRPC's poller threads.
+// descriptor, `on_tcp_` for the end of TCP. Everything below mu_ happens in gRPC's own threads.
+// Nothing of others runs under mu_: what is let go is destroyed, and the link taken off the node,
+// once it is free (Afterwards).
 class FabricEndpoint
     : public grpc_endpoint,
       public grpc_core::RefCounted<FabricEndpoint, grpc_core::NonPolymorphicRefCount> {
  public:
-  FabricEndpoint(std::shared_ptr<protocol::Link> link, grpc_endpoint* tcp, int wake_fd,
-                 grpc_pollset_set* interested_parties, const grpc_core::ChannelArgs& args)
-      : link_(std::move(link)),
+  FabricEndpoint(std::shared_ptr<protocol::Node> node, std::shared_ptr<protocol::Link> link,
+                 grpc_endpoint* tcp, int wake_fd, grpc_pollset_set* interested_parties,
+                 const grpc_core::ChannelArgs& args)
+      : node_(std::move(node)),
+        link_(std::move(link)),
         tcp_(tcp),
         wake_(grpc_fd_create(wake_fd, "ar_grpc", /*track_err=*/false)),
         memory_(args.GetObjectRef<grpc_core::ResourceQuota>()->memory_quota()->CreateMemoryOwner(
@@ -94,6 +103,10 @@ class FabricEndpoint
           static_cast<FabricEndpoint*>(self)->OnTcp(error);
         },
         this, nullptr);
+    GRPC_CLOSURE_INIT(
+        &on_more_,
+        [](void* self, grpc_error_handle) { static_cast<FabricEndpoint*>(self)->OnMore(); }, this,
+        nullptr);
     Ref().release();
     grpc_fd_notify_on_read(wake_, &on_wake_);
     Ref().release();
@@ -108,6 +121,21 @@ class FabricEndpoint
   }
 
  private:
+  // What is done when mu_ is free again: made before it is taken.
+  class Afterwards {
+   public:
+    explicit Afterwards(FabricEndpoint* endpoint) : endpoint_(endpoint) {}
+    ~Afterwards() {
+      if (remove_link) endpoint_->node_->RemoveLink(endpoint_->link_);
+    }
+
+    std::vector<protocol::Offers::Held> released;
+    bool remove_link = false;
+
+   private:
+    FabricEndpoint* const endpoint_;
+  };
+
   static FabricEndpoint* Self(grpc_endpoint* endpoint) {
     return static_cast<FabricEndpoint*>(endpoint);
   }
@@ -115,20 +143,21 @@ class FabricEndpoint
   void AddTo(grpc_pollset* pollset) {
     // A server's completion queues are polled as long as it lives, so one of them is enough: with
     // more, each event makes the queues' threads wake each other to take turns at the descriptor.
-    if (link_->role() == protocol::Role::kServer && polled_.exchange(true)) return;
+    if (link_->end() == protocol::End::kServer && polled_.exchange(true)) return;
     grpc_endpoint_add_to_pollset(tcp_, pollset);
     grpc_pollset_add_fd(pollset, wake_);
   }
 
   void Read(grpc_slice_buffer* slices, grpc_closure* done) {
     grpc_slice_buffer_reset_and_unref(slices);
+    Afterwards afterwards(this);
     grpc_core::MutexLock lock(&mu_);
     GPR_ASSERT(read_done_ == nullptr);
     read_slices_ = slices;
     read_done_ = done;
     // Bytes of the peer's may lie there still; the owner has said that it wants none.
     if (shutdown_) return FinishRead(end_);
-    TryRead();
+    Look(&afterwards);
   }
 
   void Write(grpc_slice_buffer* slices, grpc_closure* done) {
@@ -142,11 +171,13 @@ class FabricEndpoint
   }
 
   void Shutdown(grpc_error_handle why) {
+    Afterwards afterwards(this);
     grpc_core::MutexLock lock(&mu_);
     if (shutdown_) return;
     shutdown_ = true;
     end_ = why;
-    protocol::Peers::Get().Down(link_);
+    TakeLastMessages(&afterwards);
+    afterwards.remove_link = true;
     grpc_fd_shutdown(wake_, why);
     grpc_endpoint_shutdown(tcp_, why);
     FinishRead(why);
@@ -156,15 +187,13 @@ class FabricEndpoint
   void OnWake(grpc_error_handle error) {
     bool again = false;
     {
+      Afterwards afterwards(this);
       grpc_core::MutexLock lock(&mu_);
       if (error.ok() && !shutdown_) {
         link_->connection()->ClearWake();
-        // Messages come even while nobody reads the stream.
-        const Status progress = link_->Progress();
-        if (!progress.ok() && end_.ok()) end_ = Unavailable(progress.message(), Peer());
-        TryRead();
+        Look(&afterwards);
         TryWrite();
-        (void)link_->Flush().ok();
+        (void)link_->FlushMessages().ok();
         again = true;
       }
     }
@@ -177,6 +206,7 @@ class FabricEndpoint
 
   void OnTcp(grpc_error_handle error) {
     {
+      Afterwards afterwards(this);
       grpc_core::MutexLock lock(&mu_);
       if (end_.ok()) {
         end_ = error.ok() ? Unavailable("the peer wrote to TCP after it had left it", Peer())
@@ -185,32 +215,47 @@ class FabricEndpoint
                                         Peer());
       }
       // Nothing is read by the peer any more; what it wrote before can still be read here.
-      protocol::Peers::Get().Down(link_);
-      TryRead();
+      TakeLastMessages(&afterwards);
+      afterwards.remove_link = true;
+      Look(&afterwards);
       TryWrite();
     }
     Unref();
   }
 
-  void TryRead() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    if (read_done_ == nullptr) return;
+  // What was left by a look that took its share.
+  void OnMore() {
+    {
+      Afterwards afterwards(this);
+      grpc_core::MutexLock lock(&mu_);
+      more_scheduled_ = false;
+      if (!shutdown_) Look(&afterwards);
+    }
+    Unref();
+  }
+
+  // Takes messages that have come, also while nobody reads the stream or it has always something to
+  // read, and gives the stream's bytes to who reads. Sleeps only when both are empty.
+  void Look(Afterwards* afterwards) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     fabric::Connection* const connection = link_->connection();
+    size_t budget = kMostMessages;
     for (;;) {
+      const size_t taken = TakeMessages(budget, afterwards);
       StatusOr<size_t> readable = connection->Readable();
       if (!readable.ok()) {
         return FinishRead(end_.ok() ? Unavailable(readable.status().message(), Peer()) : end_);
       }
+      // Each turn costs something, whatever the peer writes into the memory of both.
+      budget -= std::min(budget, std::max<size_t>(taken, 1));
       if (*readable > 0) {
+        if (budget == 0) LookAgainSoon();
+        if (read_done_ == nullptr) return;  // the next read looks
         SpinFromNow();
         return FinishRead(Fill(*readable));
       }
       if (!end_.ok()) return FinishRead(end_);
+      if (budget == 0) return LookAgainSoon();
       // The wake-up is asked for both, stream and messages, so both have been looked at.
-      const Status progress = link_->Progress();
-      if (!progress.ok()) {
-        end_ = Unavailable(progress.message(), Peer());
-        continue;
-      }
       StatusOr<bool> armed = connection->ArmRead();
       if (!armed.ok()) {
         if (end_.ok()) end_ = Unavailable(armed.status().message(), Peer());
@@ -218,6 +263,32 @@ class FabricEndpoint
       }
       if (*armed) return;
     }
+  }
+
+  // Takes up to `most` and returns how many came.
+  size_t TakeMessages(size_t most, Afterwards* afterwards) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    std::vector<uint64_t> tickets;
+    const Status taken = link_->TakeMessages(most, &tickets);
+    if (!taken.ok() && end_.ok()) end_ = Unavailable(taken.message(), Peer());
+    for (const uint64_t ticket : tickets) {
+      protocol::Offers::Held held = node_->offers().Release(link_->peer(), ticket);
+      if (held.keep != nullptr) afterwards->released.push_back(std::move(held));
+    }
+    return tickets.size();
+  }
+
+  // Before the link is closed: another link of the same peer keeps what this one does not release.
+  void TakeLastMessages(Afterwards* afterwards) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    for (int look = 0; look < kLastLooks; ++look) {
+      if (TakeMessages(kMostMessages, afterwards) < kMostMessages) return;
+    }
+  }
+
+  // In another thread, so that this one goes back to its poller.
+  void LookAgainSoon() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    if (std::exchange(more_scheduled_, true)) return;
+    Ref().release();
+    grpc_core::Executor::Run(&on_more_, absl::OkStatus());
   }
 
   absl::Status Fill(size_t size) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
@@ -286,6 +357,7 @@ class FabricEndpoint
 
   absl::string_view Peer() const { return grpc_endpoint_get_peer(tcp_); }
 
+  const std::shared_ptr<protocol::Node> node_;
   const std::shared_ptr<protocol::Link> link_;
   grpc_endpoint* const tcp_;
   grpc_fd* const wake_;
@@ -293,10 +365,12 @@ class FabricEndpoint
   grpc_slice_buffer tcp_bytes_;
   grpc_closure on_wake_;
   grpc_closure on_tcp_;
+  grpc_closure on_more_;
   // Whether a pollset has it; looked at for servers only.
   std::atomic<bool> polled_{false};
   grpc_core::Mutex mu_;
   bool shutdown_ ABSL_GUARDED_BY(mu_) = false;
+  bool more_scheduled_ ABSL_GUARDED_BY(mu_) = false;
   // Why the connection is over; OK while it is not.
   absl::Status end_ ABSL_GUARDED_BY(mu_);
   grpc_slice_buffer* read_slices_ ABSL_GUARDED_BY(mu_) = nullptr;
@@ -307,11 +381,12 @@ class FabricEndpoint
   grpc_closure* write_done_ ABSL_GUARDED_BY(mu_) = nullptr;
 };
 
-// TCP as it is, known to Peers, so that what is offered to the peer goes when the peer goes.
+// TCP as it is, known to the node, so that what is offered to the peer goes when the peer goes.
 class TcpEndpoint : public grpc_endpoint {
  public:
-  TcpEndpoint(std::shared_ptr<protocol::Link> link, grpc_endpoint* tcp)
-      : link_(std::move(link)), tcp_(tcp) {
+  TcpEndpoint(std::shared_ptr<protocol::Node> node, std::shared_ptr<protocol::Link> link,
+              grpc_endpoint* tcp)
+      : node_(std::move(node)), link_(std::move(link)), tcp_(tcp) {
     static const grpc_endpoint_vtable kVtable = {
         [](grpc_endpoint* ep, grpc_slice_buffer* slices, grpc_closure* cb, bool urgent, int min) {
           grpc_endpoint_read(Self(ep)->tcp_, slices, cb, urgent, min);
@@ -329,12 +404,12 @@ class TcpEndpoint : public grpc_endpoint {
           grpc_endpoint_delete_from_pollset_set(Self(ep)->tcp_, set);
         },
         [](grpc_endpoint* ep, grpc_error_handle why) {
-          protocol::Peers::Get().Down(Self(ep)->link_);
+          Self(ep)->node_->RemoveLink(Self(ep)->link_);
           grpc_endpoint_shutdown(Self(ep)->tcp_, why);
         },
         [](grpc_endpoint* ep) {
           std::unique_ptr<TcpEndpoint> self(Self(ep));
-          protocol::Peers::Get().Down(self->link_);
+          self->node_->RemoveLink(self->link_);
           grpc_endpoint_destroy(self->tcp_);
         },
         [](grpc_endpoint* ep) { return grpc_endpoint_get_peer(Self(ep)->tcp_); },
@@ -348,25 +423,23 @@ class TcpEndpoint : public grpc_endpoint {
  private:
   static TcpEndpoint* Self(grpc_endpoint* endpoint) { return static_cast<TcpEndpoint*>(endpoint); }
 
+  const std::shared_ptr<protocol::Node> node_;
   const std::shared_ptr<protocol::Link> link_;
   grpc_endpoint* const tcp_;
 };
 
 }  // namespace
 
-grpc_endpoint* CreateEndpoint(std::shared_ptr<protocol::Link> link, grpc_endpoint* tcp,
+grpc_endpoint* CreateEndpoint(std::shared_ptr<protocol::Node> node,
+                              std::shared_ptr<protocol::Link> link, grpc_endpoint* tcp, int wake_fd,
                               grpc_pollset_set* interested_parties,
                               const grpc_core::ChannelArgs& args) {
-  if (link->connection() == nullptr) {
-    protocol::Peers::Get().Up(link);
-    return std::make_unique<TcpEndpoint>(std::move(link), tcp).release();
+  node->AddLink(link);
+  if (!link->carries_stream()) {
+    return std::make_unique<TcpEndpoint>(std::move(node), std::move(link), tcp).release();
   }
-  // A copy: gRPC closes it when its last poller has let go of it, which may be after the link.
-  const int wake = fcntl(link->connection()->wake_fd(), F_DUPFD_CLOEXEC, 0);
-  if (wake < 0) return nullptr;
-  protocol::Peers::Get().Up(link);
-  return grpc_core::MakeRefCounted<FabricEndpoint>(std::move(link), tcp, wake, interested_parties,
-                                                   args)
+  return grpc_core::MakeRefCounted<FabricEndpoint>(std::move(node), std::move(link), tcp, wake_fd,
+                                                   interested_parties, args)
       .release();
 }
 

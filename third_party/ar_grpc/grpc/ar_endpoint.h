@@ -9,17 +9,20 @@
 #include "src/core/lib/channel/channel_args.h"
 #include "src/core/lib/iomgr/endpoint.h"
 #include "src/core/lib/iomgr/pollset_set.h"
-#include "third_party/ar_grpc/protocol/peers.h"
+#include "third_party/ar_grpc/protocol/link.h"
+#include "third_party/ar_grpc/protocol/node.h"
 
 namespace ar_grpc {
 
-// An endpoint whose bytes travel over `link`'s fabric, or over `tcp` where the link has none. TCP
-// stays open underneath in both cases: when it dies, the peer has died.
+// An endpoint whose bytes travel over `link`'s connection, or over `tcp` where that carries no
+// stream. TCP stays open underneath in both cases: when it dies, the peer has died.
 //
-// Takes `tcp` and registers the link with protocol::Peers until the endpoint is shut down. The
-// link's descriptor joins `interested_parties`, which poll while the handshake's owner waits for
-// HTTP/2's settings. nullptr when the descriptor table is full; then `tcp` is the caller's still.
-grpc_endpoint* CreateEndpoint(std::shared_ptr<protocol::Link> link, grpc_endpoint* tcp,
+// Takes `tcp`, and `wake_fd`: a duplicate of the connection's wake_fd(), since gRPC closes it when
+// its last poller has let go of it, which may be after the link; -1 without a stream. The link is
+// one of `node`'s until the endpoint is shut down. The descriptor joins `interested_parties` (may
+// be nullptr), which poll while the handshake's owner waits for HTTP/2's settings.
+grpc_endpoint* CreateEndpoint(std::shared_ptr<protocol::Node> node,
+                              std::shared_ptr<protocol::Link> link, grpc_endpoint* tcp, int wake_fd,
                               grpc_pollset_set* interested_parties,
                               const grpc_core::ChannelArgs& args);
 

@@ -8,9 +8,9 @@
 
 namespace ar_grpc {
 
-// Makes every client and server of this gRPC say hello after TCP connects, and swap in the AR
-// endpoint where both ends can. It runs before the security handshakers, so TLS sits on top.
-// gRPC's BuildCoreConfiguration calls it.
+// Makes the clients and servers of this gRPC whose arguments carry a node (channel_args.h) say
+// hello after TCP connects, and swap in the AR endpoint where both ends can. It runs before the
+// security handshakers, so TLS sits on top. gRPC's BuildCoreConfiguration calls it.
 void RegisterHandshakers(grpc_core::CoreConfiguration::Builder* builder);
 
 }  // namespace ar_grpc

@@ -14,6 +14,7 @@
 #include <string>
 
 #include "src/core/lib/iomgr/ev_posix.h"
+#include "third_party/ar_grpc/base/limits.h"
 #include "third_party/ar_grpc/base/log.h"
 
 namespace ar_grpc {
@@ -38,15 +39,10 @@ int64_t NowNs() {
   return now.tv_sec * int64_t{1000000000} + now.tv_nsec;
 }
 
-int Cores() {
-  cpu_set_t cores;
-  return sched_getaffinity(0, sizeof(cores), &cores) == 0 ? CPU_COUNT(&cores) : 1;
-}
-
 int64_t LimitNs() {
   static const int64_t limit = [] {
     const char* const text = std::getenv("AR_GRPC_SPIN_US");
-    const int64_t usual = Cores() >= kFewestCores ? kDefaultUs * 1000 : 0;
+    const int64_t usual = UsableCores() >= kFewestCores ? kDefaultUs * 1000 : 0;
     if (text == nullptr || *text == '\0') return usual;
     char* end = nullptr;
     const long long us = std::strtoll(text, &end, 10);

@@ -3,6 +3,7 @@
 import ctypes
 import json
 import os
+import warnings
 
 LIBRARY = "libtensorflow_ar.so"
 
@@ -27,6 +28,20 @@ def load():
   _handle.ar_grpc_status.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
 
 
+def load_on_import():
+  """load() for `import tensorflow`, which must not fail for those who never ask for `grpc+ar`."""
+  try:
+    load()
+  except ImportError as error:
+    warnings.warn(f"grpc+ar is not available: {error}", RuntimeWarning, stacklevel=2)
+
+
+def check_protocol(protocol):
+  """ImportError with the reason where a server of `protocol` needs a library that cannot be loaded."""
+  if protocol == "grpc+ar":
+    load()
+
+
 def session_target(target):
   """`target` (bytes or None), as "grpc+ar://…" where a `grpc+ar` server of this process serves it.
 
@@ -35,7 +50,10 @@ def session_target(target):
   stock, ours = b"grpc://", b"grpc+ar://"
   if target is None or not target.startswith(stock):
     return target
-  load()
+  try:
+    load()
+  except ImportError:
+    return target  # It has said so on import, and made no server.
   return ours + target[len(stock):] if _handle.ar_grpc_has_master(target) else target
 
 

@@ -74,9 +74,16 @@ class RemoteAccess final : public tensorflow::CollectiveRemoteAccessDistributed 
     // Its callbacks refer to this, which the executor owns.
     executor_->Ref();
     const std::shared_ptr<Receive> receive = Receive::In(cancellation_manager);
+    bool aborted;
     {
       std::lock_guard<std::mutex> lock(mu_);
       receives_.insert(receive);
+      aborted = aborted_;
+    }
+    // One that begins beside the abort, which did not see it: the step may be freed as well.
+    if (aborted) {
+      receive->LeaveStep();
+      receive->own()->StartCancel();
     }
     CollectiveRemoteAccessDistributed::RecvFromPeer(
         peer_device, peer_task, peer_is_local, key, to_device, to_device_ctx, to_alloc_attr,
@@ -93,13 +100,14 @@ class RemoteAccess final : public tensorflow::CollectiveRemoteAccessDistributed 
   }
 
   // Cancels all receives and parts them from the step's cancellation manager, which may be freed
-  // after this. What Receipt copies is over by then (tensor_transfer.h); what TensorFlow itself
-  // copies, the bytes of an answer that offered nothing, may not be.
+  // after this. What TensorReceive copies is over by then (tensor_transfer.h); what TensorFlow
+  // itself copies, the bytes of an answer that offered nothing, may not be.
   void StartAbort(const Status& status) override {
     CollectiveRemoteAccessDistributed::StartAbort(status);
     std::set<std::shared_ptr<Receive>> receives;
     {
       std::lock_guard<std::mutex> lock(mu_);
+      aborted_ = true;
       receives = receives_;
     }
     for (const std::shared_ptr<Receive>& receive : receives) receive->LeaveStep();
@@ -108,6 +116,7 @@ class RemoteAccess final : public tensorflow::CollectiveRemoteAccessDistributed 
  private:
   tensorflow::CollectiveExecutor* executor_ = nullptr;
   std::mutex mu_;
+  bool aborted_ = false;                         // guarded by mu_
   std::set<std::shared_ptr<Receive>> receives_;  // guarded by mu_
 };
 

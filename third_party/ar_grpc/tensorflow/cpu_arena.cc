@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -22,6 +23,8 @@
 #include "tensorflow/tsl/platform/logging.h"
 #include "tensorflow/tsl/profiler/lib/scoped_memory_debug_annotation.h"
 #include "tensorflow/tsl/profiler/lib/traceme.h"
+#include "third_party/ar_grpc/base/limits.h"
+#include "third_party/ar_grpc/base/reactor.h"
 
 namespace ar_grpc {
 namespace {
@@ -32,13 +35,13 @@ using tsl::AllocatorFactoryRegistry;
 constexpr char kSwitch[] = "AR_GRPC_ARENA";
 constexpr char kSizeVariable[] = "AR_GRPC_ARENA_SIZE";
 constexpr uint64_t kGiB = uint64_t{1} << 30;
-constexpr uint64_t kSmallestRegion = uint64_t{1} << 20;
+constexpr uint64_t kSmallestSegment = uint64_t{1} << 20;
 // Half of what a process can address with 47 bits; libraries and heaps need the rest.
-constexpr uint64_t kLargestRegion = uint64_t{1} << 46;
+constexpr uint64_t kLargestSegment = uint64_t{1} << 46;
 
 constexpr char kOtherwise[] = "Tensors travel through the stream, which copies them more often.";
 
-// The region starts at a page; no system has smaller ones.
+// The segment starts at a page; no system has smaller ones.
 constexpr size_t kMostAlignment = 4096;
 
 // As long as jemalloc lets pages decay: a step of training that lasts some seconds must find its
@@ -264,11 +267,6 @@ const Status& SetUpOnce() {
 // When the library is loaded: as early as can be.
 [[maybe_unused]] const Status& set_up = SetUpOnce();
 
-uint64_t PhysicalMemory() {
-  return static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) *
-         static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
-}
-
 // "512M" is 2^29; nullopt for what is no such size.
 std::optional<uint64_t> ParseSize(std::string_view text) {
   uint64_t value = 0;
@@ -279,14 +277,14 @@ std::optional<uint64_t> ParseSize(std::string_view text) {
   if (suffix == "K" || suffix == "k") shift = 10;
   if (suffix == "M" || suffix == "m") shift = 20;
   if (suffix == "G" || suffix == "g") shift = 30;
-  if ((shift == 0 && !suffix.empty()) || value > kLargestRegion >> shift) return std::nullopt;
+  if ((shift == 0 && !suffix.empty()) || value > kLargestSegment >> shift) return std::nullopt;
   value <<= shift;
-  return value < kSmallestRegion ? std::nullopt : std::optional<uint64_t>(value);
+  return value < kSmallestSegment ? std::nullopt : std::optional<uint64_t>(value);
 }
 
-uint64_t RegionSize() {
-  // Twice the memory: tensors of mixed sizes leave holes between them.
-  const uint64_t usual = std::min((2 * PhysicalMemory() + kGiB - 1) / kGiB * kGiB, kLargestRegion);
+uint64_t SegmentSize() {
+  // Twice the memory that this process may use: tensors of mixed sizes leave holes between them.
+  const uint64_t usual = std::min((2 * UsableMemory() + kGiB - 1) / kGiB * kGiB, kLargestSegment);
   const char* const value = std::getenv(kSizeVariable);
   if (value == nullptr || *value == '\0') return usual;
   if (const std::optional<uint64_t> size = ParseSize(value)) return *size;
@@ -304,7 +302,7 @@ CpuArena* CpuArena::Get() {
   return arena == nullptr || arena->forked_.load(std::memory_order_relaxed) ? nullptr : arena;
 }
 
-Status CpuArena::Activate(fabric::Context* context) {
+Status CpuArena::Activate() {
   // Never destroyed, as above.
   static std::mutex& mu = *new std::mutex;
   static const Status* outcome = nullptr;
@@ -315,37 +313,45 @@ Status CpuArena::Activate(fabric::Context* context) {
     outcome = &possible;
     return *outcome;
   }
-  auto region = context->Allocate(RegionSize());
-  outcome = new Status(region.status());
-  if (!region.ok()) {
+  auto segment = memory::Segment::Create(SegmentSize());
+  outcome = new Status(segment.status());
+  if (!segment.ok()) {
     LOG(WARNING) << "No tensor arena: " << outcome->message() << ". " << kOtherwise << " "
                  << kSizeVariable << " asks for less, " << kSwitch << "=0 for none.";
     return *outcome;
   }
-  CpuArena* const arena = new CpuArena(std::move(*region), PhysicalMemory());
+  CpuArena* const arena = new CpuArena(std::move(*segment), UsableMemory());
   arena->FollowForks();
-  context->Offer(arena->region_);
   activated.store(arena, std::memory_order_release);
   return *outcome;
 }
 
-CpuArena::CpuArena(std::shared_ptr<fabric::Region> region, uint64_t most_in_use)
-    : region_(std::move(region)), data_(region_->data()), size_(region_->size()), extents_([&] {
+CpuArena::CpuArena(std::shared_ptr<memory::Segment> segment, uint64_t most_in_use)
+    : segment_(std::move(segment)),
+      exports_(std::make_shared<protocol::Exports>()),
+      data_(segment_->data()),
+      size_(segment_->size()),
+      extents_([&] {
         ExtentAllocator::Options options;
         options.size = size_;
         options.interval = kTrimInterval;
         options.page_size = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
         // More cannot be had. TensorFlow's own allocator then says so, where the system would kill
-        // a process that touched too much of a sparse region.
+        // a process that touched too much of a sparse segment.
         options.most_in_use = most_in_use;
         return options;
-      }()) {}
+      }()) {
+  exports_->AddSegment(segment_);
+}
 
-std::optional<uint64_t> CpuArena::Offset(const void* data, size_t size) const {
-  if (forked_.load(std::memory_order_relaxed) || !Contains(data)) return std::nullopt;
-  const uint64_t offset = OffsetOf(data);
-  if (size > size_ - offset) return std::nullopt;
-  return offset;
+bool CpuArena::Owns(const void* data, size_t size) const {
+  return Contains(data) && size <= size_ - OffsetOf(data);
+}
+
+std::shared_ptr<uint8_t> CpuArena::AllocateShared(uint64_t size) {
+  auto* const data = static_cast<uint8_t*>(Allocate(ExtentAllocator::kGranule, size));
+  if (data == nullptr) return nullptr;
+  return std::shared_ptr<uint8_t>(data, [this](uint8_t* unused) { Free(unused); });
 }
 
 CpuArena::Counters CpuArena::counters() const {
@@ -398,7 +404,7 @@ void CpuArena::Trim() {
       extents_.Trim(ExtentAllocator::Clock::now(), kDiscardedAtOnce);
   Status failed;
   for (const ExtentAllocator::Range& range : ranges) {
-    const Status status = region_->Discard(range.offset, range.length);
+    const Status status = segment_->Discard(range.offset, range.length);
     extents_.Return(range, status.ok());
     if (!status.ok()) failed = status;
   }
@@ -421,7 +427,7 @@ void CpuArena::FollowForks() {
   pthread_atfork([] { arena->extents_.LockForFork(); }, [] { arena->extents_.UnlockAfterFork(); },
                  [] {
                    arena->forked_.store(true, std::memory_order_relaxed);
-                   arena->region_->MakePrivateAfterFork();
+                   arena->segment_->MakePrivateAfterFork();
                    arena->extents_.UnlockAfterFork();
                  });
 }

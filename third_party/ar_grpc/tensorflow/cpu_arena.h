@@ -7,11 +7,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
 
 #include "third_party/ar_grpc/base/status.h"
-#include "third_party/ar_grpc/fabric/fabric.h"
 #include "third_party/ar_grpc/memory/extent_allocator.h"
+#include "third_party/ar_grpc/memory/segment.h"
+#include "third_party/ar_grpc/protocol/exports.h"
 
 namespace ar_grpc {
 
@@ -26,14 +26,14 @@ namespace ar_grpc {
 // nothing is given back: the file belongs to the parent. A page that the child has not written
 // shows what the parent writes to it later, or frees.
 //
-// AR_GRPC_ARENA=0 turns all of this off; AR_GRPC_ARENA_SIZE says how large the region is.
+// AR_GRPC_ARENA=0 turns all of this off; AR_GRPC_ARENA_SIZE says how large the segment is.
 class CpuArena {
  public:
   // A smaller tensor travels in the message itself: to say where it lies would take as long.
   static constexpr size_t kSmallest = 16 * 1024;
 
   struct Counters {
-    uint64_t size = 0;       // of the region; nearly all of it takes no memory
+    uint64_t size = 0;       // of the segment; nearly all of it takes no memory
     uint64_t in_use = 0;     // bytes in tensors
     uint64_t warm_free = 0;  // bytes that are free and still hold memory, for the next tensors
     uint64_t peak_in_use = 0;
@@ -43,21 +43,27 @@ class CpuArena {
   // nullptr until it is activated, where it could not be, and in a forked child.
   static CpuArena* Get();
 
-  // Makes a region of `context` the arena and offers it to the peers of later connections. Tensors
-  // that exist stay where they are. Thread-safe. The first call decides; later ones give its
-  // outcome. When it fails, one line of the log says why, and tensors travel through the stream.
-  static Status Activate(fabric::Context* context);
+  // Makes the arena, from which tensors are allocated from now on. Those that exist stay where they
+  // are. Thread-safe. The first call decides; later ones give its outcome. When it fails, one line
+  // of the log says why, and tensors travel through the stream.
+  static Status Activate();
 
-  // The offset of [data, data + size) in the region; nullopt when that is not, or not wholly,
-  // memory that a peer can read there.
-  std::optional<uint64_t> Offset(const void* data, size_t size) const;
+  // What peers may read of it: the same for all nodes of this process, whose tensors share it.
+  const std::shared_ptr<protocol::Exports>& exports() const { return exports_; }
+
+  // Whether [data, data + size) is memory of the arena.
+  bool Owns(const void* data, size_t size) const;
+
+  // `size` bytes of the arena, not through TensorFlow's allocator, which TF_CPU_ALLOCATOR_USE_BFC
+  // and NUMA bypass; nullptr when it is full. Given back with the last reference.
+  std::shared_ptr<uint8_t> AllocateShared(uint64_t size);
 
   Counters counters() const;
 
  private:
   friend class ArenaAllocator;
 
-  CpuArena(std::shared_ptr<fabric::Region> region, uint64_t most_in_use);
+  CpuArena(std::shared_ptr<memory::Segment> segment, uint64_t most_in_use);
 
   // nullptr where TensorFlow's own allocator shall serve.
   void* Allocate(size_t alignment, size_t bytes);
@@ -76,7 +82,8 @@ class CpuArena {
   void Trim();
   void FollowForks();
 
-  const std::shared_ptr<fabric::Region> region_;
+  const std::shared_ptr<memory::Segment> segment_;
+  const std::shared_ptr<protocol::Exports> exports_;
   uint8_t* const data_;
   const size_t size_;
   memory::ExtentAllocator extents_;

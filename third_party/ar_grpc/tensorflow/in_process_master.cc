@@ -15,8 +15,8 @@
 #include "tensorflow/core/distributed_runtime/master_session.h"
 #include "tensorflow/core/lib/core/errors.h"
 #include "tensorflow/core/lib/core/refcount.h"
-#include "tensorflow/core/platform/env.h"
 #include "third_party/ar_grpc/base/reactor.h"
+#include "third_party/ar_grpc/tensorflow/run_later.h"
 
 namespace ar_grpc {
 namespace {
@@ -62,7 +62,7 @@ class Limit {
     const int delay = static_cast<int>(std::min<int64_t>(limit_ms, 1 << 30));
     timer_ = Reactor::Get().RunAfter(delay, [call = call_] {
       // Not in the reactor: what a step does when it is cancelled may block.
-      tensorflow::Env::Default()->SchedClosure([call] {
+      RunLater([call] {
         const std::lock_guard<std::mutex> lock(call->mutex);
         if (call->options == nullptr) return;
         call->expired = true;

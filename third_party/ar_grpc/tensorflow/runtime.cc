@@ -6,17 +6,22 @@
 #include <cstdlib>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tensorflow/core/platform/errors.h"
 #include "tensorflow/core/platform/logging.h"
 #include "third_party/ar_grpc/base/log.h"
+#include "third_party/ar_grpc/base/os.h"
 #include "third_party/ar_grpc/fabric/registry.h"
-#include "third_party/ar_grpc/protocol/measure.h"
+#include "third_party/ar_grpc/protocol/cost_model.h"
 #include "third_party/ar_grpc/tensorflow/cpu_arena.h"
 
 namespace ar_grpc {
 namespace {
+
+// How many forks lay before this process when the library was loaded.
+const uint32_t loaded_at_fork = ForkCount();
 
 void ToTensorFlowLog(Severity severity, const std::string& line) {
   switch (severity) {
@@ -36,33 +41,64 @@ StatusOr<std::vector<std::string>> Allowed() {
   return fabric::ParseFabrics(std::getenv("AR_GRPC_FABRICS"));
 }
 
+// Where a fabric that reads memory may be used at all.
+void MakeArenaOnce(const std::vector<std::string>& allowed) {
+  static std::once_flag once;
+  std::call_once(once, [&] {
+    if (std::find(allowed.begin(), allowed.end(), "shm") == allowed.end()) return;
+    const Status available = fabric::Find("shm")->Available();
+    if (!available.ok()) {
+      LOG(WARNING) << "AR-gRPC: no shared memory: " << available.message();
+      return;
+    }
+    // It logs by itself why it could not, and tensors then travel through the stream.
+    (void)CpuArena::Activate().ok();
+  });
+}
+
+// One for all nodes: what it measures is the machine's. Never destroyed, as nodes may be used until
+// the very end.
+const std::shared_ptr<protocol::Selector>& MachineSelector() {
+  static const auto* const selector =
+      new std::shared_ptr<protocol::Selector>(std::make_shared<protocol::Selector>());
+  return *selector;
+}
+
+std::shared_ptr<protocol::Node> NewNode() {
+  protocol::Node::Options options;
+  options.selector = MachineSelector();
+  options.fabrics = *Allowed();
+  if (const CpuArena* const arena = CpuArena::Get()) options.exports = arena->exports();
+  return protocol::Node::Create(std::move(options));
+}
+
 }  // namespace
 
-tensorflow::Status PrepareClient() {
+tensorflow::Status CheckClient() {
   SetLogSink(ToTensorFlowLog);
   const auto allowed = Allowed();
   if (!allowed.ok()) return tensorflow::errors::InvalidArgument(allowed.status().message());
   return tensorflow::OkStatus();
 }
 
-tensorflow::Status PrepareServer() {
-  TF_RETURN_IF_ERROR(PrepareClient());
-  static std::once_flag once;
-  std::call_once(once, [] {
-    const std::vector<std::string> allowed = *Allowed();
-    if (std::find(allowed.begin(), allowed.end(), "shm") == allowed.end()) return;
-    fabric::Context* const shm = fabric::Find("shm");
-    const Status available = shm->Available();
-    if (!available.ok()) {
-      LOG(WARNING) << "AR-gRPC: no shared memory: " << available.message();
-      return;
-    }
-    // It logs by itself why it could not, and tensors then travel through the stream.
-    (void)CpuArena::Activate(shm).ok();
-    // Now, not in the first step.
-    protocol::MeasuredSharedMemory();
-  });
+tensorflow::Status NewServerNode(std::shared_ptr<protocol::Node>* node) {
+  TF_RETURN_IF_ERROR(CheckClient());
+  MakeArenaOnce(*Allowed());
+  // Now, not in the first step.
+  MachineSelector()->Prepare(*Allowed());
+  *node = NewNode();
   return tensorflow::OkStatus();
+}
+
+std::shared_ptr<protocol::Node> SessionNode() {
+  // Never destroyed: channels live until the process ends.
+  static const auto* const node = new std::shared_ptr<protocol::Node>(NewNode());
+  return *node;
+}
+
+std::string SchemesText() {
+  // A thread that a forked child does not have may have held the selector's lock.
+  return ForkCount() == loaded_at_fork ? MachineSelector()->Print() : "";
 }
 
 }  // namespace ar_grpc

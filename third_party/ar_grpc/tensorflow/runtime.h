@@ -2,16 +2,28 @@
 #ifndef THIRD_PARTY_AR_GRPC_TENSORFLOW_RUNTIME_H_
 #define THIRD_PARTY_AR_GRPC_TENSORFLOW_RUNTIME_H_
 
+#include <memory>
+#include <string>
+
 #include "tensorflow/core/platform/status.h"
+#include "third_party/ar_grpc/protocol/node.h"
 
 namespace ar_grpc {
 
-// Makes ready what every `grpc+ar` server and session of this process shares: the log, and the
-// environment's settings. InvalidArgument names a variable whose value cannot be used.
-tensorflow::Status PrepareClient();
+// A node for a new server. The first one of the process also makes the tensor arena, which is the
+// process's because TensorFlow's allocator is. InvalidArgument names a variable of the environment
+// whose value cannot be used.
+tensorflow::Status NewServerNode(std::shared_ptr<protocol::Node>* node);
 
-// The same for a server, which also offers its tensors to peers on this machine.
-tensorflow::Status PrepareServer();
+// InvalidArgument as above, for a session.
+tensorflow::Status CheckClient();
+
+// The table of schemes that this process uses, for people and tools; measures where nothing was
+// yet.
+std::string SchemesText();
+
+// The node of all sessions of this process. CheckClient must have been OK.
+std::shared_ptr<protocol::Node> SessionNode();
 
 }  // namespace ar_grpc
 

@@ -4,8 +4,8 @@
 
 #include <memory>
 
-#include "tensorflow/core/distributed_runtime/rpc/grpc_server_lib.h"
 #include "tensorflow/core/distributed_runtime/server_lib.h"
+#include "third_party/ar_grpc/tensorflow/ar_server.h"
 #include "third_party/ar_grpc/tensorflow/protocol_names.h"
 #include "third_party/ar_grpc/tensorflow/runtime.h"
 
@@ -20,9 +20,9 @@ class ArServerFactory : public tensorflow::ServerFactory {
 
   tensorflow::Status NewServer(const tensorflow::ServerDef& server_def, const Options& options,
                                std::unique_ptr<tensorflow::ServerInterface>* out_server) override {
-    TF_RETURN_IF_ERROR(PrepareServer());
-    return tensorflow::GrpcServer::Create(server_def, tensorflow::Env::Default(),
-                                          options.local_device_mgr, out_server);
+    std::shared_ptr<protocol::Node> node;
+    TF_RETURN_IF_ERROR(NewServerNode(&node));
+    return ArServer::Create(server_def, std::move(node), options.local_device_mgr, out_server);
   }
 };
 

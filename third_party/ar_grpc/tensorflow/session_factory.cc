@@ -25,7 +25,7 @@ class ArSessionFactory : public tensorflow::SessionFactory {
 
   tensorflow::Status NewSession(const tensorflow::SessionOptions& options,
                                 tensorflow::Session** out_session) override {
-    TF_RETURN_IF_ERROR(PrepareClient());
+    TF_RETURN_IF_ERROR(CheckClient());
     std::unique_ptr<tensorflow::GrpcSession> session;
     TF_RETURN_IF_ERROR(tensorflow::GrpcSession::Create(options, &session));
     *out_session = session.release();

@@ -5,13 +5,15 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <map>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "third_party/ar_grpc/protocol/cost_model.h"
-#include "third_party/ar_grpc/protocol/measure.h"
-#include "third_party/ar_grpc/protocol/peers.h"
+#include "third_party/ar_grpc/protocol/node.h"
 #include "third_party/ar_grpc/tensorflow/cpu_arena.h"
+#include "third_party/ar_grpc/tensorflow/runtime.h"
 
 namespace ar_grpc {
 namespace {
@@ -30,8 +32,26 @@ std::string Quoted(const std::string& text) {
   return quoted + "\"";
 }
 
+// Over all nodes of the process: a tool wants to know what the process did.
+protocol::Counters Sum(const std::vector<std::shared_ptr<protocol::Node>>& nodes) {
+  protocol::Counters sum;
+  for (const auto& node : nodes) {
+    const protocol::Counters one = node->Count();
+    sum.stream_bytes_sent += one.stream_bytes_sent;
+    sum.stream_bytes_received += one.stream_bytes_received;
+    sum.rendezvous += one.rendezvous;
+    sum.rendezvous_bytes += one.rendezvous_bytes;
+    sum.chunk_bytes += one.chunk_bytes;
+    sum.staged_bytes += one.staged_bytes;
+    sum.offers_open += one.offers_open;
+    sum.links += one.links;
+  }
+  return sum;
+}
+
 std::string StatusText() {
-  const protocol::Counters counters = protocol::Peers::Get().Count();
+  const std::vector<std::shared_ptr<protocol::Node>> nodes = protocol::AllNodes();
+  const protocol::Counters counters = Sum(nodes);
   std::string json = absl::StrCat(
       "{\"stream_bytes_sent\":", counters.stream_bytes_sent,
       ",\"stream_bytes_received\":", counters.stream_bytes_received,
@@ -40,7 +60,11 @@ std::string StatusText() {
       ",\"offers_open\":", counters.offers_open, ",\"links\":", counters.links);
   absl::StrAppend(&json, ",\"paths\":{");
   const char* comma = "";
-  for (const auto& [address, fabric] : protocol::Peers::Get().Paths()) {
+  std::map<std::string, std::string> paths;
+  for (const auto& node : nodes) {
+    for (const auto& [address, fabric] : node->Paths()) paths[address] = fabric;
+  }
+  for (const auto& [address, fabric] : paths) {
     absl::StrAppend(&json, comma, Quoted(address), ":", Quoted(fabric));
     comma = ",";
   }
@@ -51,9 +75,7 @@ std::string StatusText() {
                     ",\"warm_free\":", memory.warm_free, ",\"peak_in_use\":", memory.peak_in_use,
                     ",\"allocations\":", memory.allocations, "}");
   }
-  const protocol::Figures& figures = protocol::MeasuredSharedMemory();
-  absl::StrAppend(&json, ",\"protocols\":",
-                  Quoted(protocol::Print(protocol::Envelope(figures, true), figures, true)), "}");
+  absl::StrAppend(&json, ",\"protocols\":", Quoted(SchemesText()), "}");
   return json;
 }
 

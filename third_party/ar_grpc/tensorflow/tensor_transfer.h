@@ -5,8 +5,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
-#include <set>
 #include <string>
 
 #include "grpcpp/support/byte_buffer.h"
@@ -16,39 +14,40 @@
 #include "tensorflow/core/lib/core/threadpool.h"
 #include "tensorflow/core/platform/status.h"
 #include "tensorflow/core/protobuf/worker.pb.h"
-#include "third_party/ar_grpc/base/status.h"
-#include "third_party/ar_grpc/protocol/landing.h"
+#include "third_party/ar_grpc/protocol/node.h"
+#include "third_party/ar_grpc/protocol/receiver.h"
+#include "third_party/ar_grpc/protocol/write_gate.h"
 
-// Rendezvous for tensors: RecvTensor and RecvBuf carry a descriptor, and the bytes go straight from
-// the sender's tensor into the receiver's.
-//
-//   receiver  asks: its node and a ticket, in the request's transport_options
-//   sender    offers: where the tensor lies, in the response's transport_options; or answers with
-//             the bytes, as stock TensorFlow does, where that is cheaper
-//   receiver  copies out of the sender's memory, or asks for chunks (RecvTensor calls whose
-//             response is the bytes); then releases the ticket
+// Rendezvous for tensors: RecvTensor and RecvBuf carry a descriptor in transport_options, and the
+// bytes go straight from the sender's tensor into the receiver's. What is decided and who waits for
+// what is in protocol/sender.h and protocol/receiver.h; here are only TensorFlow's and gRPC's
+// types.
 //
 // A peer that does not know these options ignores them and answers with the bytes.
 namespace ar_grpc {
 
-// --- the sender's side ---
+// --- the sender's side; `node` is the server's, nullptr where it does not speak AR-gRPC ---
 
 // Writes the response to a RecvTensor request: an offer, or the bytes. InvalidArgument for a tensor
 // that is too large for one message and cannot be offered to this peer.
-tensorflow::Status EncodeTensor(const tensorflow::RecvTensorRequest& request, bool is_dead,
+tensorflow::Status EncodeTensor(const std::shared_ptr<protocol::Node>& node,
+                                const tensorflow::RecvTensorRequest& request, bool is_dead,
                                 const tensorflow::Tensor& tensor, bool require_ack,
                                 ::grpc::ByteBuffer* response);
 
 // Whether `request` asks for a chunk of an offered tensor or releases it. Then `status` is the
 // outcome and `response` the chunk's bytes: no protobuf, for the receiver of this file alone.
-bool ServeChunk(const tensorflow::RecvTensorRequest& request, ::grpc::ByteBuffer* response,
+bool ServeChunk(const std::shared_ptr<protocol::Node>& node,
+                const tensorflow::RecvTensorRequest& request, ::grpc::ByteBuffer* response,
                 tensorflow::Status* status);
 
-// Writes an offer of `tensor` into the response to a RecvBuf request; `sent` is called once, when
-// the buffer may change because the receiver has it or has gone, on any thread, and must not block.
-// false: it is to be answered with the bytes, and `sent` is not called; `status` is InvalidArgument
-// where these are too many. Without `sent` nothing is offered.
-bool OfferBuffer(const tensorflow::RecvBufRequest& request, const tensorflow::Tensor& tensor,
+// Writes an offer of `tensor` into the response to a RecvBuf request. `sent` is called once, when
+// the buffer may change: it was copied to be offered, or the receiver has it, or that has gone. On
+// any thread, also before this returns; it must not block. false: it is to be answered with the
+// bytes, and `sent` is not called; `status` is InvalidArgument where these are too many. Without
+// `sent` nothing is offered.
+bool OfferBuffer(const std::shared_ptr<protocol::Node>& node,
+                 const tensorflow::RecvBufRequest& request, const tensorflow::Tensor& tensor,
                  std::function<void()> sent, tensorflow::RecvBufResponse* response,
                  tensorflow::Status* status);
 
@@ -56,12 +55,14 @@ bool OfferBuffer(const tensorflow::RecvBufRequest& request, const tensorflow::Te
 
 // How GrpcRemoteWorker calls its peer.
 struct Caller {
-  // Bytes that a chunk's response is copied to, as long as `landing` lets it.
+  // Bytes that a chunk's response is copied to, as long as `gate` lets it.
   struct Chunk {
     uint8_t* into = nullptr;
     uint64_t size = 0;
-    protocol::Landing* landing = nullptr;
+    std::shared_ptr<protocol::WriteGate> gate;
   };
+  // The channel's; nullptr: it does not speak AR-gRPC.
+  std::shared_ptr<protocol::Node> node;
   // Starts a RecvTensor call whose response is the bytes of a chunk. `options` may be nullptr.
   std::function<void(tensorflow::CallOptions* options, const tensorflow::RecvTensorRequest& request,
                      Chunk* chunk, tensorflow::StatusCallback done)>
@@ -76,32 +77,17 @@ struct Caller {
 // may be written there any more.
 bool ParseChunk(::grpc::ByteBuffer* source, Caller::Chunk* chunk);
 
-// The calls for the chunks of one tensor, to be cancelled together. Thread-safe.
-class Cancellable {
- public:
-  // The options of a new call; nullptr when no more is to be begun.
-  std::shared_ptr<tensorflow::CallOptions> Begin();
-  void End(const std::shared_ptr<tensorflow::CallOptions>& call);
-  void Cancel();
-  bool cancelled();
-
- private:
-  std::mutex mu_;
-  bool cancelled_ = false;
-  std::set<std::shared_ptr<tensorflow::CallOptions>> running_;
-};
-
 // One transfer, from the request to the last byte: Ask, Begin, the call, Finish. A cancel by the
-// options that Begin was given reaches whichever part of it is under way, and when it returns the
-// destination is not written to any more: a collective whose time is up frees it without waiting
-// for the transfer (BaseCollectiveExecutor).
-class Receipt : public std::enable_shared_from_this<Receipt> {
+// options that Begin was given reaches whichever part of it is under way, and when it returns a
+// RecvBuf's destination is not written to any more: a collective whose time is up frees it without
+// waiting for the transfer (BaseCollectiveExecutor).
+class TensorReceive : public std::enable_shared_from_this<TensorReceive> {
  public:
-  // nullptr when nothing is to be asked for: no peer speaks AR-gRPC, or the tensor goes to a
-  // device.
-  static std::shared_ptr<Receipt> ForTensor(tensorflow::DeviceBase* device,
-                                            std::shared_ptr<const Caller> caller);
-  static std::shared_ptr<Receipt> ForBuffer(std::shared_ptr<const Caller> caller);
+  // nullptr when nothing is to be asked for: the channel does not speak AR-gRPC, no peer does, or
+  // the tensor goes to a device.
+  static std::shared_ptr<TensorReceive> ForTensor(tensorflow::DeviceBase* device,
+                                                  std::shared_ptr<const Caller> caller);
+  static std::shared_ptr<TensorReceive> ForBuffer(std::shared_ptr<const Caller> caller);
 
   // Adds the question to a request.
   void Ask(tensorflow::RecvTensorRequest* request) const;
@@ -118,35 +104,24 @@ class Receipt : public std::enable_shared_from_this<Receipt> {
               tensorflow::RecvBufResponse* response, tensorflow::StatusCallback done);
 
  private:
-  explicit Receipt(std::shared_ptr<const Caller> caller);
+  explicit TensorReceive(std::shared_ptr<const Caller> caller);
 
-  // Where the bytes go, and what ends with them.
-  struct Target {
-    uint8_t* into;
-    uint64_t size;
-    tensorflow::StatusCallback done;
-  };
-
-  // Brings in what was offered.
-  void Fetch(const std::string& offer, Target target);
-  // By calls; `late`: as the memory could not be read, because the peer may have gone.
-  void FetchChunks(Target target, bool late);
+  // Brings in what was offered; `bytes` are the offer's.
+  void Fetch(const std::string& bytes, protocol::TargetBuffer target,
+             tensorflow::StatusCallback done);
+  // Nothing was offered, or what was is not wanted.
+  void GiveUp(const tensorflow::Status& status, const tensorflow::StatusCallback& done);
   // Nothing of this is used after it but by who holds it.
   void End(const tensorflow::Status& status, const tensorflow::StatusCallback& done);
   void Cancel();
-  // The call failed: whatever was or will be offered under the ticket is not wanted.
-  void GiveUp() const;
-  void ReleaseByCall() const;
   tensorflow::Status Annotated(const Status& status) const;
 
   const std::shared_ptr<const Caller> caller_;
-  const uint64_t ticket_;
+  const std::shared_ptr<protocol::Receiver> receiver_;
   // The caller's; nullptr: nobody cancels.
   tensorflow::CallOptions* options_ = nullptr;
   // The call's own, so that its end does not end what the caller's cancel.
   tensorflow::CallOptions call_;
-  Cancellable chunks_;
-  protocol::Landing landing_;
 };
 
 }  // namespace ar_grpc

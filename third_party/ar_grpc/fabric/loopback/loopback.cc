@@ -4,157 +4,109 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <map>
 #include <mutex>
+#include <string>
 #include <utility>
 
 #include "third_party/ar_grpc/base/os.h"
+#include "third_party/ar_grpc/base/random.h"
 #include "third_party/ar_grpc/base/reactor.h"
 #include "third_party/ar_grpc/fabric/expected.h"
+#include "third_party/ar_grpc/fabric/loopback/link_memory.h"
 #include "third_party/ar_grpc/fabric/ring_connection.h"
 
 namespace ar_grpc::fabric::loopback {
 namespace {
 
-class HeapRegion final : public Region {
+// What a context waits for, at an address of its own.
+class LoopbackListener final : public TokenListener {
  public:
-  HeapRegion(std::shared_ptr<uint8_t> memory, size_t size)
-      : memory_(std::move(memory)), size_(size) {}
-  uint8_t* data() const override { return memory_.get(); }
-  size_t size() const override { return size_; }
-  Status Discard(size_t offset, size_t length) override {
-    if (offset > size_ || length > size_ - offset) {
-      return Status(StatusCode::kInvalidArgument, "the range is not within the region");
-    }
-    if (madvise(data() + offset, length, MADV_DONTNEED) == 0) return Status();
-    return ErrnoStatus(errno, "madvise");
+  explicit LoopbackListener(ContextId context)
+      : context_(context), address_("loopback:" + std::to_string(context)) {}
+  std::string address() const override { return address_; }
+  void Expect(const Token& token, ConnectDone done) override {
+    expected_.Expect(token, std::move(done));
   }
-  void MakePrivateAfterFork() override {}  // it is private memory
+  void Forget(const Token& token) override { expected_.Forget(token); }
 
-  RemoteRegion Remote() const { return {memory_, size_}; }
+  ContextId context() const { return context_; }
+  ConnectDone Take(const Token& token) { return expected_.Take(token); }
 
  private:
-  const std::shared_ptr<uint8_t> memory_;
-  const size_t size_;
+  const ContextId context_;
+  const std::string address_;
+  ExpectedTokens expected_;
 };
 
-class LoopbackListener;
-
-class LoopbackContext final : public Context {
+// The listeners of this process's contexts. Thread-safe.
+class Listeners {
  public:
-  const char* name() const override { return "loopback"; }
-  Status Available() override { return Status(); }
-
-  StatusOr<std::shared_ptr<Region>> Allocate(size_t size) override {
-    if (size == 0) return Status(StatusCode::kInvalidArgument, "a region has at least one byte");
-    const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-    const size_t rounded = (size + page - 1) / page * page;
-    if (rounded < size) return Status(StatusCode::kResourceExhausted, "the region is too large");
-    auto memory =
-        Map(-1, rounded, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE);
-    if (!memory.ok()) return memory.status();
-    return std::shared_ptr<Region>(std::make_shared<HeapRegion>(std::move(*memory), rounded));
+  static Listeners& Get() {
+    static auto* const listeners = new Listeners;
+    return *listeners;
   }
-
-  void Offer(std::shared_ptr<Region> region) override {
+  void Add(const std::shared_ptr<LoopbackListener>& listener) {
     std::lock_guard<std::mutex> lock(mu_);
-    offered_ = std::dynamic_pointer_cast<HeapRegion>(std::move(region));
+    listeners_[listener->address()] = listener;
   }
-
-  StatusOr<std::unique_ptr<Listener>> Listen() override;
-  Status Connect(const std::string& address, const Token& token, int timeout_ms,
-                 ConnectDone done) override;
-
-  void Drop(const std::string& address) {
+  void Remove(const std::string& address) {
     std::lock_guard<std::mutex> lock(mu_);
     listeners_.erase(address);
   }
-
- private:
-  void Attach(const std::string& address, const Token& token, const ConnectDone& done);
-
-  RemoteRegion Offered() {
-    std::lock_guard<std::mutex> lock(mu_);
-    return offered_ ? offered_->Remote() : RemoteRegion();
-  }
-
-  std::mutex mu_;
-  std::shared_ptr<HeapRegion> offered_;
-  std::map<std::string, std::shared_ptr<ExpectedTokens>> listeners_;
-};
-
-LoopbackContext& Instance() {
-  static auto* const context = new LoopbackContext;
-  return *context;
-}
-
-class LoopbackListener final : public Listener {
- public:
-  LoopbackListener(std::string address, std::shared_ptr<ExpectedTokens> expected)
-      : address_(std::move(address)), expected_(std::move(expected)) {}
-  ~LoopbackListener() override {
-    Instance().Drop(address_);
-    RunOnReactor([] {});  // a callback may run now
-  }
-  std::string address() const override { return address_; }
-  void Expect(const Token& token, ConnectDone done) override {
-    expected_->Expect(token, std::move(done));
-  }
-  void Forget(const Token& token) override { expected_->Forget(token); }
-
- private:
-  const std::string address_;
-  const std::shared_ptr<ExpectedTokens> expected_;
-};
-
-StatusOr<std::unique_ptr<Listener>> LoopbackContext::Listen() {
-  const std::string address = "loopback:" + RandomHex();
-  auto expected = std::make_shared<ExpectedTokens>();
-  {
-    std::lock_guard<std::mutex> lock(mu_);
-    listeners_[address] = expected;
-  }
-  return std::unique_ptr<Listener>(
-      std::make_unique<LoopbackListener>(address, std::move(expected)));
-}
-
-Status LoopbackContext::Connect(const std::string& address, const Token& token, int,
-                                ConnectDone done) {
-  return StartOnReactor([this, address, token, done] { Attach(address, token, done); });
-}
-
-void LoopbackContext::Attach(const std::string& address, const Token& token,
-                             const ConnectDone& done) {
-  std::shared_ptr<ExpectedTokens> listener;
-  {
+  std::shared_ptr<LoopbackListener> Find(const std::string& address) {
     std::lock_guard<std::mutex> lock(mu_);
     const auto found = listeners_.find(address);
-    if (found != listeners_.end()) listener = found->second;
+    return found == listeners_.end() ? nullptr : found->second;
   }
-  if (!listener) return done(Status(StatusCode::kUnavailable, "no listener at " + address));
-  const ConnectDone accepted = listener->Take(token);
-  if (!accepted) return done(Status(StatusCode::kPermissionDenied, "unknown token"));
 
+ private:
+  std::mutex mu_;
+  std::map<std::string, std::shared_ptr<LoopbackListener>> listeners_;  // guarded by mu_
+};
+
+const std::string& ProcessToken() {
+  static const auto* const token = new std::string(RandomHex());
+  return *token;
+}
+
+// Both ends of a connection between two contexts.
+Status MakeEnds(const ContextId (&contexts)[2], RingConnection::Parts (&ends)[2]) {
   auto memory =
       Map(-1, ConnectionBytes(kRingBytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS);
-  Status status = memory.status();
-  RingConnection::Parts ends[2];
-  for (int end = 0; end < 2 && status.ok(); ++end) {
+  if (!memory.ok()) return memory.status();
+  const auto link = std::make_shared<Link>();
+  for (int end = 0; end < 2; ++end) {
     StatusOr<UniqueFd> wake = NewWakeFd();
-    status = wake.status();
-    if (!status.ok()) break;
+    if (!wake.ok()) return wake.status();
     UniqueFd copy(fcntl(wake->get(), F_DUPFD_CLOEXEC, 0));
-    if (!copy.valid()) status = ErrnoStatus(errno, "dup");
+    if (!copy.valid()) return ErrnoStatus(errno, "dup");
     ends[end].memory = *memory;
     ends[end].role = end == 0 ? Role::kConnector : Role::kAcceptor;
-    ends[end].remote = Offered();
+    ends[end].remote = std::make_shared<LinkMemory>(link, end, contexts[end]);
+    ends[end].put = true;
     ends[end].wake = std::move(*wake);
     ends[1 - end].peer_wake = std::move(copy);
   }
-  if (!status.ok()) {
+  ends[1].operations = ends[0].operations;
+  return Status();
+}
+
+void Attach(ContextId connector, const TokenFrame& frame, const ConnectDone& done) {
+  if (frame.version != TokenFrame().version) {
+    return done(Status(StatusCode::kUnimplemented, "another version of loopback"));
+  }
+  const std::shared_ptr<LoopbackListener> listener = Listeners::Get().Find(frame.address);
+  if (!listener) {
+    return done(Status(StatusCode::kUnavailable, "no listener at " + frame.address));
+  }
+  const ConnectDone accepted = listener->Take(frame.token);
+  if (!accepted) return done(Status(StatusCode::kPermissionDenied, "unknown token"));
+  RingConnection::Parts ends[2];
+  if (Status status = MakeEnds({connector, listener->context()}, ends); !status.ok()) {
     accepted(status);
     return done(status);
   }
@@ -162,8 +114,74 @@ void LoopbackContext::Attach(const std::string& address, const Token& token,
   done(std::unique_ptr<Connection>(std::make_unique<RingConnection>(std::move(ends[0]))));
 }
 
+ContextId NextContext() {
+  static std::atomic<ContextId> last{0};
+  return ++last;
+}
+
+class LoopbackContext final : public Context {
+ public:
+  LoopbackContext() : id_(NextContext()), listener_(std::make_shared<LoopbackListener>(id_)) {
+    Listeners::Get().Add(listener_);
+  }
+  ~LoopbackContext() override { Listeners::Get().Remove(listener_->address()); }
+
+  const char* name() const override { return "loopback"; }
+  Capabilities capabilities() const override {
+    Capabilities can;
+    can.stream = can.get = can.put = can.map = can.inline_get = true;
+    return can;
+  }
+  Status Available() override { return Status(); }
+  StatusOr<std::string> Brochure() override { return ProcessToken(); }
+  Status Reaches(const std::string& brochure) override {
+    if (brochure.size() != ProcessToken().size()) {
+      return Status(StatusCode::kInvalidArgument, "not a loopback's brochure");
+    }
+    if (brochure == ProcessToken()) return Status();
+    return Status(StatusCode::kUnavailable, "the peer is another process");
+  }
+
+  StatusOr<std::shared_ptr<Registration>> Register(std::shared_ptr<memory::Segment> segment,
+                                                   uint64_t offset, uint64_t size,
+                                                   Access access) override {
+    if (!segment || size == 0) return Status(StatusCode::kInvalidArgument, "nothing to register");
+    if (Status status = CheckRange(offset, size, segment->size(), "the segment"); !status.ok()) {
+      return status;
+    }
+    return std::shared_ptr<Registration>(
+        std::make_shared<LoopbackRegistration>(id_, std::move(segment), offset, size, access));
+  }
+
+  StatusOr<std::unique_ptr<Attachment>> Accept(AttachEvents events) override {
+    return AcceptByToken(listener_, std::move(events));
+  }
+
+  StatusOr<std::unique_ptr<Attachment>> Connect(AttachEvents events) override {
+    const auto connect = [id = id_](const TokenFrame& frame,
+                                    ConnectDone done) -> std::function<void()> {
+      const auto stopped = std::make_shared<std::atomic<bool>>(false);
+      Status started = StartOnReactor([=] {
+        if (!*stopped) Attach(id, frame, done);
+      });
+      if (!started.ok()) done(std::move(started));
+      return [stopped] { *stopped = true; };
+    };
+    return ConnectByToken(connect, std::move(events));
+  }
+
+ private:
+  const ContextId id_;
+  const std::shared_ptr<LoopbackListener> listener_;
+};
+
 }  // namespace
 
-Context& Get() { return Instance(); }
+Context& Get() {
+  static auto* const context = new LoopbackContext;
+  return *context;
+}
+
+std::unique_ptr<Context> New() { return std::make_unique<LoopbackContext>(); }
 
 }  // namespace ar_grpc::fabric::loopback

@@ -23,23 +23,28 @@ constexpr size_t kLargestPacket = 1024;
 // that this process has no descriptors left.
 constexpr size_t kMostFds = 253;
 
-Writer StartPacket() {
+enum Kind : uint16_t { kRequest = 1, kAnswer = 2, kAnnouncement = 3 };
+
+Writer StartPacket(uint16_t version, Kind kind) {
   Writer writer;
   writer.Put(kMagic);
-  writer.Put(kVersion);
+  writer.Put(version);
+  if (version != kOldVersion) writer.Put(static_cast<uint16_t>(kind));
   return writer;
 }
 
-Status TakeHeader(Reader* reader) {
+Status TakeHeader(Reader* reader, Kind expected, uint16_t* version) {
+  const Status wrong(StatusCode::kInvalidArgument, "not a shared-memory attach packet");
   uint32_t magic = 0;
-  uint16_t version = 0;
-  if (!reader->Get(&magic) || !reader->Get(&version) || magic != kMagic) {
-    return Status(StatusCode::kInvalidArgument, "not a shared-memory attach packet");
+  if (!reader->Get(&magic) || !reader->Get(version) || magic != kMagic) return wrong;
+  if (*version == kOldVersion) return Status();
+  if (*version != kVersion) {
+    return Status(StatusCode::kUnimplemented,
+                  "the peer speaks version " + std::to_string(*version) +
+                      " of shared memory, this end version " + std::to_string(kVersion));
   }
-  if (version == kVersion) return Status();
-  return Status(StatusCode::kUnimplemented, "the peer speaks version " + std::to_string(version) +
-                                                " of shared memory, this end version " +
-                                                std::to_string(kVersion));
+  uint16_t kind = 0;
+  return reader->Get(&kind) && kind == expected ? Status() : wrong;
 }
 
 Status Malformed() {
@@ -49,26 +54,34 @@ Status Malformed() {
 }  // namespace
 
 std::string Encode(const Request& request) {
-  Writer writer = StartPacket();
+  Writer writer = StartPacket(request.version, kRequest);
   writer.Put(request.token);
   writer.Put(request.ring_bytes);
-  writer.Put(request.region_bytes);
+  if (request.version == kOldVersion) writer.Put(request.region_bytes);
   return writer.Take();
 }
 
 std::string Encode(const Answer& answer) {
-  Writer writer = StartPacket();
+  Writer writer = StartPacket(answer.version, kAnswer);
   writer.Put(static_cast<uint32_t>(answer.status.code()));
-  writer.Put(answer.region_bytes);
+  if (answer.version == kOldVersion) writer.Put(answer.region_bytes);
   return writer.Take() + answer.status.message().substr(0, kLargestText);
+}
+
+std::string Encode(const Announcement& announcement) {
+  Writer writer = StartPacket(kVersion, kAnnouncement);
+  writer.Put(announcement.segment);
+  writer.Put(announcement.bytes);
+  return writer.Take();
 }
 
 StatusOr<Request> DecodeRequest(const std::string& bytes) {
   Reader reader(bytes);
-  if (Status status = TakeHeader(&reader); !status.ok()) return status;
   Request request;
+  if (Status status = TakeHeader(&reader, kRequest, &request.version); !status.ok()) return status;
+  const bool old = request.version == kOldVersion;
   if (!reader.Get(&request.token) || !reader.Get(&request.ring_bytes) ||
-      !reader.Get(&request.region_bytes) || !reader.AtEnd()) {
+      (old && !reader.Get(&request.region_bytes)) || !reader.AtEnd()) {
     return Malformed();
   }
   return request;
@@ -76,10 +89,11 @@ StatusOr<Request> DecodeRequest(const std::string& bytes) {
 
 StatusOr<Answer> DecodeAnswer(const std::string& bytes) {
   Reader reader(bytes);
-  if (Status status = TakeHeader(&reader); !status.ok()) return status;
-  uint32_t code = 0;
   Answer answer;
-  if (!reader.Get(&code) || !reader.Get(&answer.region_bytes)) return Malformed();
+  if (Status status = TakeHeader(&reader, kAnswer, &answer.version); !status.ok()) return status;
+  const bool old = answer.version == kOldVersion;
+  uint32_t code = 0;
+  if (!reader.Get(&code) || (old && !reader.Get(&answer.region_bytes))) return Malformed();
   const std::string text(reader.Rest());
   if (text.size() > kLargestText) return Malformed();
   if (code == 0) return answer;
@@ -88,6 +102,24 @@ StatusOr<Answer> DecodeAnswer(const std::string& bytes) {
   answer.status = Status(known ? static_cast<StatusCode>(code) : StatusCode::kInternal,
                          "the peer refused: " + text);
   return answer;
+}
+
+StatusOr<Announcement> DecodeAnnouncement(const std::string& bytes) {
+  Reader reader(bytes);
+  uint16_t version = 0;
+  if (Status status = TakeHeader(&reader, kAnnouncement, &version); !status.ok()) return status;
+  Announcement announcement;
+  if (version == kOldVersion || !reader.Get(&announcement.segment) ||
+      !reader.Get(&announcement.bytes) || !reader.AtEnd()) {
+    return Malformed();
+  }
+  return announcement;
+}
+
+bool IsAnnouncement(const std::string& bytes) {
+  Reader reader(bytes);
+  uint16_t version = 0;
+  return TakeHeader(&reader, kAnnouncement, &version).ok() && version == kVersion;
 }
 
 Status WrongCount(size_t count) {

@@ -10,37 +10,57 @@
 #include <vector>
 
 #include "third_party/ar_grpc/base/os.h"
-#include "third_party/ar_grpc/fabric/fabric.h"
+#include "third_party/ar_grpc/base/random.h"
+#include "third_party/ar_grpc/base/status.h"
 
-// What two processes say to each other over a Unix socket to attach: one packet each way, with
-// descriptors, then the socket is closed.
+// What two processes say to each other over a Unix socket: first to attach, one packet each way,
+// then, as long as the connection lives, which of their segments the other may map.
 //
-// Words are little-endian. Both packets start with the magic (4 bytes) and the version (2 bytes).
-// Request: token (16), ring bytes (8), region bytes (8). Descriptors: the connection's memory, the
-// connector's eventfd, the acceptor's eventfd, and the region if its size is not 0.
-// Answer: status code (4), region bytes (8), error text (the rest). Descriptor: the region, if any.
-// A version states the layout of the connection's memory, too.
+// Words are little-endian. All packets start with the magic (4 bytes) and the version (2 bytes), in
+// version 2 then the kind (2 bytes).
+// Request: token (16), ring bytes (8). Descriptors: the connection's memory, the pipe that wakes
+// the connector, the pipe that wakes the acceptor.
+// Answer: status code (4), error text (the rest). No descriptor.
+// Announcement: segment id (8), bytes (8). Descriptor: the segment, for reading. Each segment once;
+// the acceptor's may come before its answer.
+//
+// Version 1 has no kinds. Its request ends with region bytes (8) and has eventfds for pipes; its
+// answer has region bytes (8) before the text; both have one more descriptor where these are not 0,
+// and the socket is closed after the answer. We send 0, and do not use what such a peer sends.
+// A version states the layout of the connection's memory, too; it is the same in both.
 namespace ar_grpc::fabric::shm {
 
-inline constexpr uint16_t kVersion = 1;
+inline constexpr uint16_t kVersion = 2;
+inline constexpr uint16_t kOldVersion = 1;
 inline constexpr size_t kLargestText = 512;
 
 struct Request {
+  uint16_t version = kVersion;
   Token token{};
   uint64_t ring_bytes = 0;
-  uint64_t region_bytes = 0;
+  uint64_t region_bytes = 0;  // version 1 only
 };
 
 struct Answer {
+  uint16_t version = kVersion;
   Status status;
-  uint64_t region_bytes = 0;
+  uint64_t region_bytes = 0;  // version 1 only
+};
+
+struct Announcement {
+  uint64_t segment = 0;
+  uint64_t bytes = 0;
 };
 
 std::string Encode(const Request& request);
 std::string Encode(const Answer& answer);
-// kInvalidArgument for what is no such packet, kUnimplemented for another version.
+std::string Encode(const Announcement& announcement);
+// kInvalidArgument for what is no such packet, kUnimplemented for a version that is not known.
 StatusOr<Request> DecodeRequest(const std::string& bytes);
 StatusOr<Answer> DecodeAnswer(const std::string& bytes);
+StatusOr<Announcement> DecodeAnnouncement(const std::string& bytes);
+// Whether a packet says that it is one.
+bool IsAnnouncement(const std::string& bytes);
 
 struct Packet {
   std::string bytes;
@@ -56,7 +76,8 @@ Status SendPacket(int socket, const std::string& bytes, const std::vector<int>& 
 // error are closed.
 StatusOr<std::optional<Packet>> ReceivePacket(int socket);
 
-// kOk when `fd` is an eventfd; makes sure that writing to it does not block.
+// kOk when `fd` is an eventfd; makes sure that writing to it does not block. A peer of version 1
+// can undo that at any time: the flag is the open file's, which both have. Hence version 2's pipes.
 Status CheckEventFd(int fd);
 
 // kPermissionDenied unless the process at the other end of `socket` runs as the same user.

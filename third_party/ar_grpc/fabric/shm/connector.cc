@@ -3,6 +3,8 @@
 #include "third_party/ar_grpc/fabric/shm/connector.h"
 
 #include <memory>
+#include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -10,59 +12,74 @@
 #include "third_party/ar_grpc/fabric/ring_connection.h"
 #include "third_party/ar_grpc/fabric/shm/attach.h"
 #include "third_party/ar_grpc/fabric/shm/meeting_socket.h"
-#include "third_party/ar_grpc/fabric/shm/memory.h"
+#include "third_party/ar_grpc/fabric/shm/peer_segments.h"
+#include "third_party/ar_grpc/memory/shared_memory.h"
 
 namespace ar_grpc::fabric::shm {
 namespace {
 
 constexpr int kRetryMs = 10;
 
-// One call of Connect; all of it runs on the reactor's thread. The reactor's callbacks keep it.
+// One call of ConnectToPeer; all of it runs on the reactor's thread. The reactor's callbacks keep
+// it.
 class Attempt : public std::enable_shared_from_this<Attempt> {
  public:
-  Attempt(std::string address, const Token& token, int timeout_ms, ConnectDone done)
-      : address_(std::move(address)),
-        token_(token),
-        timeout_ms_(timeout_ms),
-        done_(std::move(done)) {}
+  Attempt(TokenFrame frame, ConnectDone done) : frame_(std::move(frame)), done_(std::move(done)) {}
 
   void Start() {
-    deadline_ = Reactor::Get().RunAfter(timeout_ms_, [self = shared_from_this()] {
-      self->Finish(
-          Status(StatusCode::kDeadlineExceeded, "no answer from " + self->address_ + " within " +
-                                                    std::to_string(self->timeout_ms_) + " ms"));
-    });
     if (Status status = Prepare(); !status.ok()) return Finish(std::move(status));
     ConnectAny();
   }
 
+  void Stop() {
+    done_ = nullptr;
+    Release();
+  }
+
  private:
+  bool old() const { return frame_.version == kOldVersion; }
+
   Status Prepare() {
-    StatusOr<std::vector<std::string>> parsed = ParseAddress(address_);
+    if (frame_.version != kOldVersion && frame_.version != kVersion) {
+      return Status(StatusCode::kUnimplemented,
+                    "the peer speaks version " + std::to_string(frame_.version) +
+                        " of shared memory, this end version " + std::to_string(kVersion));
+    }
+    StatusOr<std::vector<std::string>> parsed = ParseAddress(frame_.address);
     if (!parsed.ok()) return parsed.status();
-    StatusOr<SharedMemory> memory = CreateShared(ConnectionBytes(kRingBytes));
+    StatusOr<memory::SharedMemory> memory = memory::CreateShared(ConnectionBytes(kRingBytes));
     if (!memory.ok()) return memory.status();
-    StatusOr<UniqueFd> wake = NewWakeFd();
-    if (!wake.ok()) return wake.status();
-    StatusOr<UniqueFd> peer_wake = NewWakeFd();
-    if (!peer_wake.ok()) return peer_wake.status();
     addresses_ = std::move(*parsed);
     memory_fd_ = std::move(memory->fd);
     parts_.memory = std::move(memory->data);
     parts_.ring_bytes = kRingBytes;
     parts_.role = Role::kConnector;
-    parts_.wake = std::move(*wake);
-    parts_.peer_wake = std::move(*peer_wake);
+    if (Status status = MakeWake(&parts_.wake, &passed_wake_); !status.ok()) return status;
+    return MakeWake(&parts_.peer_wake, &passed_peer_wake_);
+  }
+
+  // In version 1 both ends write to the same open eventfd, which therefore is not kept twice.
+  Status MakeWake(UniqueFd* own, UniqueFd* passed) {
+    if (old()) {
+      StatusOr<UniqueFd> wake = NewWakeFd();
+      if (wake.ok()) *own = std::move(*wake);
+      return wake.status();
+    }
+    StatusOr<WakePipe> pipe = NewWakePipe();
+    if (!pipe.ok()) return pipe.status();
+    *own = std::move(pipe->own);
+    *passed = std::move(pipe->passed);
     return Status();
   }
 
   void ConnectAny() {
+    retry_ = 0;
     Status status;
     for (const std::string& address : addresses_) {
       StatusOr<UniqueFd> connected = ConnectSocket(address);
       status = connected.status();
       if (status.ok()) {
-        socket_ = std::move(*connected);
+        peer_ = std::make_shared<PeerSegments>(std::move(*connected));
         status = Ask();
         if (status.ok()) return;
         break;
@@ -77,72 +94,84 @@ class Attempt : public std::enable_shared_from_this<Attempt> {
   }
 
   Status Ask() {
-    if (Status status = CheckPeer(socket_.get()); !status.ok()) return status;
-    const std::shared_ptr<MemfdRegion> offered = RegionTable::Get().Offered();
+    if (Status status = CheckPeer(peer_->socket()); !status.ok()) return status;
     Request request;
-    request.token = token_;
+    request.version = frame_.version;
+    request.token = frame_.token;
     request.ring_bytes = kRingBytes;
-    std::vector<int> fds = {memory_fd_.get(), parts_.wake.get(), parts_.peer_wake.get()};
-    if (offered) {
-      request.region_bytes = offered->size();
-      fds.push_back(offered->read_only_fd());
-    }
-    if (Status status = SendPacket(socket_.get(), Encode(request), fds); !status.ok()) {
+    const UniqueFd& wake = old() ? parts_.wake : passed_wake_;
+    const UniqueFd& peer_wake = old() ? parts_.peer_wake : passed_peer_wake_;
+    if (Status status = SendPacket(peer_->socket(), Encode(request),
+                                   {memory_fd_.get(), wake.get(), peer_wake.get()});
+        !status.ok()) {
       return status;
     }
-    return Reactor::Get().Add(socket_.get(), [self = shared_from_this()] { self->TakeAnswer(); });
+    for (UniqueFd* const sent : {&memory_fd_, &passed_wake_, &passed_peer_wake_}) sent->reset();
+    return Reactor::Get().Add(peer_->socket(), [self = shared_from_this()] { self->TakePacket(); });
   }
 
-  void TakeAnswer() {
-    StatusOr<std::optional<Packet>> packet = ReceivePacket(socket_.get());
+  void TakePacket() {
+    StatusOr<std::optional<Packet>> packet = ReceivePacket(peer_->socket());
     if (!packet.ok()) return Finish(packet.status());
     if (!packet->has_value()) return;
-    Status status = Accept(**packet);
-    if (!status.ok()) return Finish(std::move(status));
+    // The acceptor's owner may have exported memory before we are told that there is a connection.
+    if (!old() && IsAnnouncement((*packet)->bytes)) {
+      if (Status status = peer_->Take(**packet); !status.ok()) Finish(std::move(status));
+      return;
+    }
+    if (Status status = CheckAnswer(**packet); !status.ok()) return Finish(std::move(status));
+    Reactor::Get().Remove(peer_->socket());
+    if (!old()) parts_.remote = std::move(peer_);
     Finish(std::unique_ptr<Connection>(std::make_unique<RingConnection>(std::move(parts_))));
   }
 
-  Status Accept(const Packet& packet) {
+  Status CheckAnswer(const Packet& packet) const {
     const StatusOr<Answer> answer = DecodeAnswer(packet.bytes);
     if (!answer.ok()) return answer.status();
     if (!answer->status.ok()) return answer->status;
-    const bool offers = answer->region_bytes > 0;
-    if (packet.fds.size() != (offers ? 1 : 0)) return WrongCount(packet.fds.size());
-    if (!offers) return Status();
-    StatusOr<RemoteRegion> remote =
-        RegionTable::Get().MapRemote(packet.fds[0].get(), answer->region_bytes);
-    if (remote.ok()) parts_.remote = std::move(*remote);
-    return remote.status();
+    if (answer->version != frame_.version) {
+      return Status(StatusCode::kInvalidArgument, "the peer answered in another version");
+    }
+    const size_t expected = answer->region_bytes > 0 ? 1 : 0;
+    return packet.fds.size() == expected ? Status() : WrongCount(packet.fds.size());
+  }
+
+  void Release() {
+    Reactor::Get().Cancel(retry_);
+    if (peer_) Reactor::Get().Remove(peer_->socket());
+    peer_.reset();
+    parts_ = RingConnection::Parts();
+    for (UniqueFd* const fd : {&memory_fd_, &passed_wake_, &passed_peer_wake_}) fd->reset();
   }
 
   void Finish(StatusOr<std::unique_ptr<Connection>> result) {
-    if (!done_) return;
-    Reactor& reactor = Reactor::Get();
-    reactor.Cancel(deadline_);
-    reactor.Cancel(retry_);
-    if (socket_.valid()) reactor.Remove(socket_.get());
-    socket_.reset();
-    std::exchange(done_, nullptr)(std::move(result));
+    Release();
+    if (const ConnectDone done = std::exchange(done_, nullptr)) done(std::move(result));
   }
 
-  const std::string address_;
-  const Token token_;
-  const int timeout_ms_;
+  const TokenFrame frame_;
   ConnectDone done_;
-  uint64_t deadline_ = 0;
   uint64_t retry_ = 0;
   std::vector<std::string> addresses_;
   UniqueFd memory_fd_;
+  UniqueFd passed_wake_;
+  UniqueFd passed_peer_wake_;
   RingConnection::Parts parts_;
-  UniqueFd socket_;
+  std::shared_ptr<PeerSegments> peer_;
 };
 
 }  // namespace
 
-Status ConnectToPeer(const std::string& address, const Token& token, int timeout_ms,
-                     ConnectDone done) {
-  const auto attempt = std::make_shared<Attempt>(address, token, timeout_ms, std::move(done));
-  return StartOnReactor([attempt] { attempt->Start(); });
+std::function<void()> ConnectToPeer(const TokenFrame& frame, ConnectDone done) {
+  const auto attempt = std::make_shared<Attempt>(frame, done);
+  if (Status status = StartOnReactor([attempt] { attempt->Start(); }); !status.ok()) {
+    done(std::move(status));
+    return nullptr;
+  }
+  return [attempt] {
+    // Where the reactor has no thread the attempt has not begun either.
+    static_cast<void>(StartOnReactor([attempt] { attempt->Stop(); }));
+  };
 }
 
 }  // namespace ar_grpc::fabric::shm

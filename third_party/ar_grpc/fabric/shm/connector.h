@@ -2,15 +2,14 @@
 #ifndef THIRD_PARTY_AR_GRPC_FABRIC_SHM_CONNECTOR_H_
 #define THIRD_PARTY_AR_GRPC_FABRIC_SHM_CONNECTOR_H_
 
-#include <string>
+#include <functional>
 
-#include "third_party/ar_grpc/fabric/fabric.h"
+#include "third_party/ar_grpc/fabric/token_attachment.h"
 
 namespace ar_grpc::fabric::shm {
 
-// As Context::Connect.
-Status ConnectToPeer(const std::string& address, const Token& token, int timeout_ms,
-                     ConnectDone done);
+// As ConnectByFrame. It tries until it is ended: whoever asks has a deadline of his own.
+std::function<void()> ConnectToPeer(const TokenFrame& frame, ConnectDone done);
 
 }  // namespace ar_grpc::fabric::shm
 

@@ -4,9 +4,13 @@
 
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <list>
+#include <mutex>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -15,7 +19,8 @@
 #include "third_party/ar_grpc/fabric/ring_connection.h"
 #include "third_party/ar_grpc/fabric/shm/attach.h"
 #include "third_party/ar_grpc/fabric/shm/meeting_socket.h"
-#include "third_party/ar_grpc/fabric/shm/memory.h"
+#include "third_party/ar_grpc/fabric/shm/peer_segments.h"
+#include "third_party/ar_grpc/memory/shared_memory.h"
 
 namespace ar_grpc::fabric::shm {
 namespace {
@@ -27,7 +32,13 @@ constexpr size_t kMostSilent = 64;
 constexpr int kPauseMs = 100;
 constexpr int kAcceptsAtOnce = 64;
 
-// The connection's end that a request asks for.
+StatusOr<UniqueFd> TakeWake(uint16_t version, UniqueFd passed) {
+  if (version != kOldVersion) return OpenWakePipe(passed.get());
+  if (Status status = CheckEventFd(passed.get()); !status.ok()) return status;
+  return passed;
+}
+
+// The connection's end that a request asks for, but for the peer's memory.
 StatusOr<RingConnection::Parts> PartsFor(const Request& request, std::vector<UniqueFd> fds) {
   const size_t expected = request.region_bytes > 0 ? 4 : 3;
   if (fds.size() != expected) return WrongCount(fds.size());
@@ -38,29 +49,26 @@ StatusOr<RingConnection::Parts> PartsFor(const Request& request, std::vector<Uni
                   "no ring has " + std::to_string(ring_bytes) + " bytes");
   }
   const size_t size = ConnectionBytes(ring_bytes);
-  if (Status status = CheckShared(fds[0].get(), size); !status.ok()) return status;
-  for (const UniqueFd* const wake : {&fds[1], &fds[2]}) {
-    if (Status status = CheckEventFd(wake->get()); !status.ok()) return status;
-  }
-  RingConnection::Parts parts;
+  if (Status status = memory::CheckShared(fds[0].get(), size); !status.ok()) return status;
+  StatusOr<UniqueFd> peer_wake = TakeWake(request.version, std::move(fds[1]));
+  if (!peer_wake.ok()) return peer_wake.status();
+  StatusOr<UniqueFd> wake = TakeWake(request.version, std::move(fds[2]));
+  if (!wake.ok()) return wake.status();
   auto memory = Map(fds[0].get(), size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE);
   if (!memory.ok()) return memory.status();
-  if (request.region_bytes > 0) {
-    StatusOr<RemoteRegion> remote =
-        RegionTable::Get().MapRemote(fds[3].get(), request.region_bytes);
-    if (!remote.ok()) return remote.status();
-    parts.remote = std::move(*remote);
-  }
+  RingConnection::Parts parts;
   parts.memory = std::move(*memory);
   parts.ring_bytes = ring_bytes;
   parts.role = Role::kAcceptor;
-  parts.wake = std::move(fds[2]);
-  parts.peer_wake = std::move(fds[1]);
+  parts.wake = std::move(*wake);
+  parts.peer_wake = std::move(*peer_wake);
   return parts;
 }
 
-Status Refuse(int socket, Status status) {
+// In version 1, which every connector understands, unless the peer's own is known.
+Status Refuse(int socket, Status status, uint16_t version = kOldVersion) {
   Answer answer;
+  answer.version = version;
   answer.status = status;
   // The peer may be gone; then nobody waits for it.
   static_cast<void>(SendPacket(socket, Encode(answer), {}));
@@ -152,41 +160,40 @@ class Acceptor : public std::enable_shared_from_this<Acceptor> {
   bool Serve(Place place) {
     StatusOr<std::optional<Packet>> packet = ReceivePacket(place->socket.get());
     if (packet.ok() && !packet->has_value()) return false;
-    const UniqueFd socket = std::move(place->socket);
+    UniqueFd socket = std::move(place->socket);
     Reactor::Get().Remove(socket.get());
     Drop(place);
     if (packet.ok()) {
-      Attach(socket.get(), std::move(**packet));
+      Attach(std::move(socket), std::move(**packet));
     } else {
       static_cast<void>(Refuse(socket.get(), packet.status()));
     }
     return true;
   }
 
-  void Attach(int socket, Packet packet) {
+  void Attach(UniqueFd socket, Packet packet) {
     const StatusOr<Request> request = DecodeRequest(packet.bytes);
     if (!request.ok()) {
-      static_cast<void>(Refuse(socket, request.status()));
+      static_cast<void>(Refuse(socket.get(), request.status()));
       return;
     }
+    const uint16_t version = request->version;
     const ConnectDone done = expected_.Take(request->token);
     if (!done) {
-      static_cast<void>(Refuse(socket, Status(StatusCode::kPermissionDenied, "unknown token")));
+      const Status unknown(StatusCode::kPermissionDenied, "unknown token");
+      static_cast<void>(Refuse(socket.get(), unknown, version));
       return;
     }
     StatusOr<RingConnection::Parts> parts = PartsFor(*request, std::move(packet.fds));
-    if (!parts.ok()) return done(Refuse(socket, parts.status()));
-    const std::shared_ptr<MemfdRegion> offered = RegionTable::Get().Offered();
+    if (!parts.ok()) return done(Refuse(socket.get(), parts.status(), version));
+    const auto peer = std::make_shared<PeerSegments>(std::move(socket));
+    if (version != kOldVersion) parts->remote = peer;
     Answer answer;
-    std::vector<int> fds;
-    if (offered) {
-      answer.region_bytes = offered->size();
-      fds.push_back(offered->read_only_fd());
-    }
+    answer.version = version;
     // First the owner, then the peer, which may tell the owner at once that it is connected. A peer
     // that is gone by now leaves a connection that nobody uses.
     done(std::unique_ptr<Connection>(std::make_unique<RingConnection>(std::move(*parts))));
-    static_cast<void>(SendPacket(socket, Encode(answer), fds));
+    static_cast<void>(SendPacket(peer->socket(), Encode(answer), {}));
   }
 
   ExpectedTokens expected_;
@@ -196,10 +203,13 @@ class Acceptor : public std::enable_shared_from_this<Acceptor> {
   bool stopped_ = false;
 };
 
-class ShmListener final : public Listener {
+class ShmListener final : public TokenListener {
  public:
-  ShmListener(std::string address, std::shared_ptr<Acceptor> acceptor)
-      : address_(std::move(address)), acceptor_(std::move(acceptor)), fork_count_(ForkCount()) {}
+  ShmListener(std::string address, std::string path, std::shared_ptr<Acceptor> acceptor)
+      : address_(std::move(address)),
+        path_(std::move(path)),
+        acceptor_(std::move(acceptor)),
+        fork_count_(ForkCount()) {}
   ~ShmListener() override {
     // In a forked child nothing of it runs.
     if (ForkCount() == fork_count_) RunOnReactor([this] { acceptor_->Stop(); });
@@ -210,23 +220,76 @@ class ShmListener final : public Listener {
   }
   void Forget(const Token& token) override { acceptor_->expected().Forget(token); }
 
+  void Unlink() {
+    if (!path_.empty()) unlink(path_.c_str());
+  }
+
  private:
   const std::string address_;
+  const std::string path_;
   const std::shared_ptr<Acceptor> acceptor_;
   const uint32_t fork_count_;
 };
 
-}  // namespace
+// The process's own listener, and the fork that made it. Guarded by ForkSafeMutex().
+struct Own {
+  std::shared_ptr<ShmListener> listener;
+  uint32_t fork_count = 0;
+};
 
-StatusOr<std::unique_ptr<Listener>> ListenForPeers(const std::string& directory) {
+Own& OwnListener() {
+  static auto* const own = new Own;
+  return *own;
+}
+
+std::shared_ptr<ShmListener> FindOwn() {
+  std::lock_guard<std::mutex> lock(ForkSafeMutex());
+  const Own& own = OwnListener();
+  return own.fork_count == ForkCount() ? own.listener : nullptr;
+}
+
+// Not as a destructor of static storage: other threads may use the listener while the process ends.
+void UnlinkAtExit() {
+  if (const std::shared_ptr<ShmListener> own = FindOwn()) own->Unlink();
+}
+
+StatusOr<std::shared_ptr<ShmListener>> NewListener(const std::string& directory) {
   StatusOr<std::unique_ptr<MeetingSockets>> listening = MeetingSockets::Listen(directory);
   if (!listening.ok()) return listening.status();
   std::string address = (*listening)->address();
+  std::string path = (*listening)->path();
   const auto acceptor = std::make_shared<Acceptor>(std::move(*listening));
   Status status;
   RunOnReactor([&] { status = acceptor->Start(); });
   if (!status.ok()) return status;
-  return std::unique_ptr<Listener>(std::make_unique<ShmListener>(std::move(address), acceptor));
+  return std::make_shared<ShmListener>(std::move(address), std::move(path), acceptor);
+}
+
+}  // namespace
+
+StatusOr<std::shared_ptr<TokenListener>> ListenForPeers(const std::string& directory) {
+  StatusOr<std::shared_ptr<ShmListener>> listener = NewListener(directory);
+  if (!listener.ok()) return listener.status();
+  return std::shared_ptr<TokenListener>(std::move(*listener));
+}
+
+StatusOr<std::shared_ptr<TokenListener>> ProcessListener() {
+  if (std::shared_ptr<ShmListener> own = FindOwn()) return std::shared_ptr<TokenListener>(own);
+  const char* const directory = std::getenv("AR_GRPC_SHM_DIR");
+  StatusOr<std::shared_ptr<ShmListener>> made = NewListener(directory == nullptr ? "" : directory);
+  if (!made.ok()) return made.status();
+  static const int registered = std::atexit(UnlinkAtExit);
+  static_cast<void>(registered);
+  // Who comes second drops his own, and the child a parent's, which it must not stop: after the
+  // lock is released.
+  std::shared_ptr<ShmListener> dropped = std::move(*made);
+  std::lock_guard<std::mutex> lock(ForkSafeMutex());
+  Own& own = OwnListener();
+  if (!own.listener || own.fork_count != ForkCount()) {
+    own.listener.swap(dropped);
+    own.fork_count = ForkCount();
+  }
+  return std::shared_ptr<TokenListener>(own.listener);
 }
 
 }  // namespace ar_grpc::fabric::shm

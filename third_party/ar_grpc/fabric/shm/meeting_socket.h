@@ -22,6 +22,8 @@ class MeetingSockets {
   ~MeetingSockets();
 
   const std::string& address() const { return address_; }
+  // Empty without one.
+  const std::string& path() const { return path_; }
   const std::vector<UniqueFd>& sockets() const { return sockets_; }
 
  private:

@@ -2,14 +2,15 @@
 
 #include "third_party/ar_grpc/fabric/shm/shm.h"
 
-#include <cstdlib>
 #include <fstream>
 #include <utility>
 
 #include "third_party/ar_grpc/base/random.h"
 #include "third_party/ar_grpc/fabric/shm/connector.h"
 #include "third_party/ar_grpc/fabric/shm/listener.h"
-#include "third_party/ar_grpc/fabric/shm/memory.h"
+#include "third_party/ar_grpc/fabric/shm/peer_segments.h"
+#include "third_party/ar_grpc/fabric/shm/place.h"
+#include "third_party/ar_grpc/fabric/token_attachment.h"
 
 namespace ar_grpc::fabric::shm {
 namespace {
@@ -31,28 +32,48 @@ class ShmContext final : public Context {
       return Status(StatusCode::kUnimplemented,
                     "getrandom is refused here: without it no peer can prove that it was invited");
     }
-    // Tries what every connection and region does.
-    return MemfdRegion::Create(1).status();
+    // Tries what every connection and segment does.
+    return memory::Segment::Create(1).status();
   }
 
-  StatusOr<std::shared_ptr<Region>> Allocate(size_t size) override {
-    StatusOr<std::shared_ptr<MemfdRegion>> region = MemfdRegion::Create(size);
-    if (!region.ok()) return region.status();
-    return std::shared_ptr<Region>(std::move(*region));
+  Capabilities capabilities() const override {
+    Capabilities can;
+    can.stream = can.get = can.map = can.inline_get = true;
+    return can;
   }
 
-  void Offer(std::shared_ptr<Region> region) override {
-    RegionTable::Get().Offer(std::dynamic_pointer_cast<MemfdRegion>(std::move(region)));
+  StatusOr<std::string> Brochure() override { return Encode(ThisPlace()); }
+
+  Status Reaches(const std::string& brochure) override {
+    const StatusOr<Place> there = DecodePlace(brochure);
+    return there.ok() ? CanMeet(ThisPlace(), *there) : there.status();
   }
 
-  StatusOr<std::unique_ptr<Listener>> Listen() override {
-    const char* const directory = std::getenv("AR_GRPC_SHM_DIR");
-    return ListenForPeers(directory == nullptr ? "" : directory);
+  StatusOr<std::shared_ptr<Registration>> Register(std::shared_ptr<memory::Segment> segment,
+                                                   uint64_t offset, uint64_t size,
+                                                   Access access) override {
+    if (!segment || size == 0) return Status(StatusCode::kInvalidArgument, "nothing to register");
+    if (Status status = CheckRange(offset, size, segment->size(), "the segment"); !status.ok()) {
+      return status;
+    }
+    if (access != Access::kRead) {
+      return Status(StatusCode::kUnimplemented, "peers of shared memory get it for reading");
+    }
+    if (!segment->Shareable()) {
+      return Status(StatusCode::kFailedPrecondition, "the memory is the parent process's");
+    }
+    return std::shared_ptr<Registration>(
+        std::make_shared<ShmRegistration>(std::move(segment), offset, size));
   }
 
-  Status Connect(const std::string& address, const Token& token, int timeout_ms,
-                 ConnectDone done) override {
-    return ConnectToPeer(address, token, timeout_ms, std::move(done));
+  StatusOr<std::unique_ptr<Attachment>> Accept(AttachEvents events) override {
+    StatusOr<std::shared_ptr<TokenListener>> listener = ProcessListener();
+    if (!listener.ok()) return listener.status();
+    return AcceptByToken(std::move(*listener), std::move(events));
+  }
+
+  StatusOr<std::unique_ptr<Attachment>> Connect(AttachEvents events) override {
+    return ConnectByToken(ConnectToPeer, std::move(events));
   }
 };
 

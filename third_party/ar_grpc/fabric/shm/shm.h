@@ -6,10 +6,11 @@
 
 namespace ar_grpc::fabric::shm {
 
-// Processes of one user on one machine, over memfds. See memory.h for what is shared, attach.h for
-// what is said to get there and meeting_socket.h for where.
+// Processes of one user on one machine, over memfds. See peer_segments.h for what is shared,
+// attach.h for what is said to get there and meeting_socket.h for where. Whom a segment was
+// exported to keeps it mapped: there a key does not end with its registration.
 //
-// AR_GRPC_SHM_DIR, when it is set as a Listener starts, names a directory that containers share.
+// AR_GRPC_SHM_DIR, when it is set at the first Accept, names a directory that containers share.
 Context& Get();
 
 }  // namespace ar_grpc::fabric::shm

@@ -1,0 +1,114 @@
+"""Steps of a ps and a worker of `grpc+ar`, and the proof that both work."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import tensorflow as tf
+
+from common.ar import Moved, eventually, moved, path_of, wait_no_offers
+from common.processes import Cluster
+from common.sessions import config, lost, task_device
+
+PS, WORKER = "ps:0", "worker:0"
+MIB = 2**20
+#: What summed() gives.
+SUM = sum(range(100000))
+LATE = 1.5  # seconds that an outcome may take beyond the limit that it waits for
+SEEN = 1.0  # seconds within which the death of a peer must have ended the steps that need it
+
+
+@contextmanager
+def session_at(target: str, seconds: float = 30) -> Iterator[Any]:
+    """A session, and for the test a graph to build in."""
+    with tf.Graph().as_default():
+        session = tf.compat.v1.Session(target, config=config(seconds))
+        try:
+            yield session
+        finally:
+            with suppress(tf.errors.OpError):  # the master itself may be the one that was killed
+                session.close()
+
+
+def summed(target: str, seconds: float = 30) -> int:
+    """A step of a new session that returns SUM."""
+    with session_at(target, seconds) as session:
+        fed = tf.compat.v1.placeholder(tf.int64, [])
+        return int(session.run(tf.reduce_sum(tf.range(fed)), {fed: 100000}))
+
+
+def large_step(way: tuple[str, str], mib: int, parts: int = 1) -> Any:
+    """`parts` tensors of `mib` MiB go over `way`; 0.0 if each is one value throughout."""
+    spreads = []
+    for part in range(parts):
+        with tf.device(task_device(way[0])):
+            value = tf.random.uniform([], dtype=tf.float64, seed=part)
+            sent = tf.fill([mib * MIB // 8], value)
+        with tf.device(task_device(way[1])):
+            spreads.append(tf.reduce_max(sent) - tf.reduce_min(sent))
+    with tf.device(task_device(way[1])):
+        return tf.add_n(spreads)
+
+
+def assert_works(cluster: Cluster, fabric: str | None) -> None:
+    """A new session brings tensors both ways, over `fabric`; None: over a stock connection."""
+    for way in ((PS, WORKER), (WORKER, PS)):
+        with session_at(cluster.target(way[1])) as session:
+            step = large_step(way, 2)
+            received = Moved(cluster, way[1])
+            assert session.run(step) == 0.0
+            assert received() == (moved(1, 2 * MIB) if fabric == "shm" else moved())
+        if fabric:
+            assert path_of(cluster, way[1], way[0]) == fabric
+    wait_no_offers(cluster, PS, WORKER)
+
+
+class Loop(threading.Thread):
+    """Runs a step whose value is 0.0 over and over until it fails, or is to stop."""
+
+    def __init__(self, session: Any, step: Any) -> None:
+        super().__init__(daemon=True)
+        self._session = session
+        self._step = step
+        self._enough = threading.Event()
+        self.steps = 0
+        self.wrong: list[Any] = []
+        self.error: BaseException | None = None
+        self.failed_at = 0.0
+        self.start()
+
+    def run(self) -> None:
+        try:
+            run = self._session.make_callable(self._step)  # it may wait for the master
+            while not self._enough.is_set():
+                value = run()
+                if value != 0.0:
+                    self.wrong.append(value)
+                self.steps += 1
+        except Exception as error:
+            self.failed_at = time.monotonic()
+            self.error = error
+
+    def wait_steps(self, count: int, seconds: float = 30) -> None:
+        """Until `count` more steps have ended."""
+        wanted = self.steps + count
+        eventually(lambda: self.steps >= wanted or self.error is not None, seconds)
+        assert self.error is None and self.steps >= wanted, self.error
+
+    def finish(self) -> BaseException | None:
+        self._enough.set()
+        self.join(30)
+        assert not self.is_alive(), "the step hangs"
+        assert not self.wrong, f"wrong values: {self.wrong[:5]}"
+        return self.error
+
+    def failure(self, since: float) -> None:
+        """It must have failed as the loss of the ps fails, within SEEN seconds since then."""
+        self.join(30)
+        error = self.finish()
+        assert lost(error, PS), repr(error)
+        assert self.failed_at - since < SEEN

@@ -1,0 +1,474 @@
+// Copyright 2026 The AR-gRPC TensorFlow authors. Licensed under the Apache License, Version 2.0.
+
+// Which way a tensor takes: the tables from modelled figures, the envelope's properties, and what
+// is measured, also where the machine is busy or refuses threads.
+
+#include "third_party/ar_grpc/protocol/cost_model.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <limits>
+#include <map>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "third_party/ar_grpc/base/thread.h"
+#include "third_party/ar_grpc/fabric/registry.h"
+#include "third_party/ar_grpc/protocol/measure.h"
+
+namespace {
+std::atomic<bool> refuse_threads{false};
+}  // namespace
+
+// A limit of processes does not bind root, so the refusal is played.
+extern "C" int pthread_create(pthread_t* id, const pthread_attr_t* attributes,
+                              void* (*start)(void*), void* argument) {
+  using Create = int (*)(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*);
+  static const Create create = reinterpret_cast<Create>(dlsym(RTLD_NEXT, "pthread_create"));
+  return refuse_threads ? EAGAIN : create(id, attributes, start, argument);
+}
+
+namespace {
+
+using namespace ar_grpc;            // NOLINT
+using namespace ar_grpc::protocol;  // NOLINT
+
+int failures = 0;
+
+void Expect(bool holds, const char* what, int line) {
+  if (holds) return;
+  std::fprintf(stderr, "line %d: %s does not hold\n", line, what);
+  ++failures;
+}
+#define EXPECT(condition) Expect(condition, #condition, __LINE__)
+
+void ExpectText(const std::string& got, const std::string& wanted, int line) {
+  if (got == wanted) return;
+  std::fprintf(stderr, "line %d: got\n%swanted\n%s", line, got.c_str(), wanted.c_str());
+  ++failures;
+}
+#define EXPECT_TEXT(got, wanted) ExpectText(got, wanted, __LINE__)
+
+constexpr bool kBoth[] = {false, true};
+constexpr Nature kCopiesInline = {true};
+
+// --- tables ---
+
+void GoldenTables() {
+  const SchemeTable shm = SchemeTable::Make(AssumedShm());
+  EXPECT_TEXT(shm.Print(true, true),
+              "       0 B .. 16.52 KiB   eager                    5.4 us\n"
+              " 16.52 KiB .. any size    rendezvous               7.7 us\n");
+  EXPECT_TEXT(shm.Print(true, false),
+              "       0 B .. 55.9 KiB    eager                    5.4 us\n"
+              "  55.9 KiB .. any size    staged rendezvous       13.3 us\n");
+  EXPECT_TEXT(shm.Print(false, false),
+              "       0 B .. 2 GiB       eager                    5.4 us\n"
+              "     2 GiB .. any size    chunked rendezvous  290872.5 us\n");
+  const SchemeTable verbs = SchemeTable::Make(AssumedVerbs());
+  EXPECT_TEXT(verbs.Print(true, true),
+              "       0 B .. 54.81 KiB   eager                   12.3 us\n"
+              " 54.81 KiB .. any size    rendezvous              23.5 us\n");
+  EXPECT_TEXT(verbs.Print(true, false),
+              "       0 B .. 334.5 KiB   eager                   12.3 us\n"
+              " 334.5 KiB .. any size    staged rendezvous       80.5 us\n");
+  EXPECT_TEXT(verbs.Print(false, true),
+              "       0 B .. 2 GiB       eager                   12.3 us\n"
+              "     2 GiB .. any size    chunked rendezvous  392919.0 us\n");
+  const SchemeTable tcp = SchemeTable::Make(AssumedTcp());
+  EXPECT_TEXT(tcp.Print(false, false),
+              "       0 B .. 2 GiB       eager                   12.3 us\n"
+              "     2 GiB .. any size    chunked rendezvous  392919.0 us\n");
+  const std::vector<Row>& rows = tcp.rows(false, false);
+  EXPECT(rows.size() == 2 && rows[1].first == kEagerLimit + 1);
+}
+
+void ModelsAreNamedAndPossible() {
+  const std::map<Scheme, std::string> names = {{Scheme::kEager, "eager"},
+                                               {Scheme::kRead, "rendezvous"},
+                                               {Scheme::kStagedRead, "staged rendezvous"},
+                                               {Scheme::kChunked, "chunked rendezvous"}};
+  EXPECT(AllSchemes().size() == names.size());
+  for (const auto& [scheme, name] : names) EXPECT(ModelOf(scheme).name() == name);
+  EXPECT(ModelOf(Scheme::kEager).Possible({kEagerLimit, false, false}));
+  EXPECT(!ModelOf(Scheme::kEager).Possible({kEagerLimit + 1, true, true}));
+  EXPECT(!ModelOf(Scheme::kRead).Possible({1, true, false}));
+  EXPECT(!ModelOf(Scheme::kRead).Possible({1, false, true}));
+  EXPECT(ModelOf(Scheme::kStagedRead).Possible({1, true, false}));
+  EXPECT(!ModelOf(Scheme::kStagedRead).Possible({1, false, true}));
+  EXPECT(ModelOf(Scheme::kChunked).Possible({uint64_t{1} << 50, false, false}));
+}
+
+// Each kind of work shows in what it is part of.
+void CostsAreMadeOfTheirParts() {
+  const Situation mib{uint64_t{1} << 20, true, true};
+  const auto cost = [&](Scheme scheme, const Figures& figures) {
+    return ModelOf(scheme).Cost(mib, figures);
+  };
+  const Figures figures = AssumedShm();
+  Figures helped = figures;
+  helped.parallel_bytes_per_us.fill(figures.get.bytes_per_us);
+  EXPECT(cost(Scheme::kRead, figures) < cost(Scheme::kRead, helped));
+  EXPECT(cost(Scheme::kEager, figures) == cost(Scheme::kEager, helped));
+  // Without a second core both ends work one after the other.
+  Figures one_core = figures;
+  one_core.window_bytes = uint64_t{1} << 62;
+  EXPECT(cost(Scheme::kEager, figures) < cost(Scheme::kEager, one_core));
+  EXPECT(cost(Scheme::kRead, figures) == cost(Scheme::kRead, one_core));
+  Figures pinned = figures;
+  pinned.registration = {16, 0, 1000};
+  EXPECT(cost(Scheme::kStagedRead, figures) < cost(Scheme::kStagedRead, pinned));
+  EXPECT(cost(Scheme::kRead, figures) == cost(Scheme::kRead, pinned));
+}
+
+// --- the envelope ---
+
+double Drawn(std::mt19937_64* random, double least, double most) {
+  return std::exp(std::uniform_real_distribution<double>(std::log(least), std::log(most))(*random));
+}
+
+Figures DrawnFigures(std::mt19937_64* random) {
+  Figures figures;
+  const auto stage = [&](double slowest) {
+    return Stage{Drawn(random, 0.01, 100), Drawn(random, 0.001, 10), Drawn(random, slowest, 1e5)};
+  };
+  figures.send = stage(20);
+  figures.receive = stage(20);
+  figures.get = stage(20);
+  figures.registration = stage(20);
+  figures.window_bytes = static_cast<uint64_t>(Drawn(random, 1, 1e9));
+  for (double& rate : figures.parallel_bytes_per_us) rate = Drawn(random, 20, 1e6);
+  figures.copy_bytes_per_us = Drawn(random, 500, 1e5);
+  figures.message_us = Drawn(random, 0.01, 100);
+  figures.offer_us = Drawn(random, 0.01, 10);
+  figures.wake_us = Drawn(random, 0.1, 500);
+  figures.call_us = Drawn(random, 1, 1000);
+  return figures;
+}
+
+void TheTableIsTheLowerEnvelope() {
+  std::mt19937_64 random(7);
+  for (int machine = 0; machine < 100; ++machine) {
+    Figures figures = DrawnFigures(&random);
+    if (machine % 2 == 0) figures = Plausible(figures, {machine % 4 == 0});
+    const SchemeTable table = SchemeTable::Make(figures);
+    for (const bool can_read : kBoth) {
+      for (const bool in_segment : kBoth) {
+        const std::vector<Row>& rows = table.rows(can_read, in_segment);
+        EXPECT(rows[0].first == 0);
+        std::vector<uint64_t> sizes = {0, kEagerLimit, kEagerLimit + 1};
+        for (size_t i = 1; i < rows.size(); ++i) {
+          EXPECT(rows[i].first > rows[i - 1].first && rows[i].scheme != rows[i - 1].scheme);
+          sizes.insert(sizes.end(), {rows[i].first - 1, rows[i].first, rows[i].first + 1});
+        }
+        for (uint64_t size = 1; size < uint64_t{1} << 40; size = size * 9 / 8 + 1) {
+          sizes.push_back(size);
+        }
+        for (const uint64_t size : sizes) {
+          const Situation situation{size, can_read, in_segment};
+          const SchemeModel& chosen = ModelOf(table.Choose(situation));
+          EXPECT(chosen.Possible(situation));
+          const double cost = chosen.Cost(situation, figures);
+          EXPECT(std::isfinite(cost) && cost > 0);
+          for (const SchemeModel* const other : AllSchemes()) {
+            if (!other->Possible(situation)) continue;
+            // Sums in another order differ in the last digits.
+            EXPECT(cost <= other->Cost(situation, figures) * (1 + 1e-12));
+          }
+        }
+      }
+    }
+  }
+}
+
+class Function final : public SchemeModel {
+ public:
+  Function(Scheme scheme, double (*cost)(double bytes), std::vector<uint64_t> bends = {})
+      : scheme_(scheme), cost_(cost), bends_(std::move(bends)) {}
+  Scheme scheme() const override { return scheme_; }
+  const char* name() const override { return "function"; }
+  bool Possible(const Situation&) const override { return true; }
+  double Cost(const Situation& situation, const Figures&) const override {
+    return cost_(static_cast<double>(situation.bytes));
+  }
+  std::vector<uint64_t> Bends(const Figures&) const override { return bends_; }
+
+ private:
+  const Scheme scheme_;
+  double (*const cost_)(double);
+  const std::vector<uint64_t> bends_;
+};
+
+void TheEnvelopeIsOverAnyFunctions() {
+  const auto rows = [](const std::vector<const SchemeModel*>& schemes) {
+    std::string text;
+    for (const Row& row : SchemeTable::Envelope(schemes, Figures(), true, true)) {
+      text += std::to_string(row.first) + ":" + std::to_string(static_cast<int>(row.scheme)) + " ";
+    }
+    return text;
+  };
+  const Function line(Scheme::kEager, [](double bytes) { return 10 + bytes; });
+  const Function root(Scheme::kRead, [](double bytes) { return 1000 + std::sqrt(bytes); });
+  const Function square(Scheme::kChunked, [](double bytes) { return bytes * bytes; });
+  // 10 + x = 1000 + sqrt(x) at 1022.0; x * x = 10 + x at 3.7.
+  EXPECT(rows({&line, &root, &square}) == "0:3 4:0 1022:1 ");
+  // Equals: the first of the list.
+  const Function same(Scheme::kStagedRead, [](double bytes) { return 10 + bytes; });
+  EXPECT(rows({&line, &same}) == "0:0 " && rows({&same, &line}) == "0:2 ");
+  // A jump down and up again, far narrower than the grid: its ends are told.
+  const Function dip(Scheme::kRead,
+                     [](double bytes) { return bytes > 5000000 && bytes <= 5000003 ? 0 : 1e9; },
+                     {5000000, 5000003});
+  EXPECT(rows({&line, &dip}) == "0:0 5000001:1 5000004:0 999999991:1 ");
+}
+
+// --- what is derived ---
+
+void ChunksFollowFromFigures() {
+  const ChunkPlan tcp = PlanChunks(AssumedTcp());
+  EXPECT(tcp.bytes == kLargestChunkBytes && tcp.in_flight == 2);
+  // A slow wire needs no large chunks, and two are enough.
+  Figures slow = AssumedTcp();
+  slow.send.bytes_per_us = 10;
+  EXPECT(PlanChunks(slow).bytes == uint64_t{256} << 10 && PlanChunks(slow).in_flight == 2);
+  slow.send.bytes_per_us = 100;
+  EXPECT(PlanChunks(slow).bytes == uint64_t{1} << 20 && PlanChunks(slow).in_flight == 2);
+  slow.call_us = 0;
+  EXPECT(PlanChunks(slow).bytes == uint64_t{256} << 10);
+  // A long and fast one needs more of them on the way.
+  Figures far = AssumedTcp();
+  far.wake_us = 2500;
+  EXPECT(PlanChunks(far).bytes == kLargestChunkBytes && PlanChunks(far).in_flight == 6);
+  far.wake_us = 1e6;
+  EXPECT(PlanChunks(far).in_flight == 8);
+  std::mt19937_64 random(3);
+  for (int i = 0; i < 1000; ++i) {
+    const ChunkPlan plan = PlanChunks(DrawnFigures(&random));
+    EXPECT(plan.bytes >= uint64_t{256} << 10 && plan.bytes <= kLargestChunkBytes);
+    EXPECT((plan.bytes & (plan.bytes - 1)) == 0 && plan.in_flight >= 2 && plan.in_flight <= 8);
+  }
+}
+
+// Where reading becomes cheaper; 0 when that is not the only change.
+uint64_t Crossing(const Figures& figures) {
+  const std::vector<Row> rows = SchemeTable::Make(figures).rows(true, true);
+  const bool one =
+      rows.size() == 2 && rows[0].scheme == Scheme::kEager && rows[1].scheme == Scheme::kRead;
+  return one ? rows[1].first : 0;
+}
+
+bool CrossingIsUsable(const Figures& figures) {
+  const uint64_t crossing = Crossing(figures);
+  if (crossing >= kLowestCrossing && crossing <= kHighestCrossing + 2) return true;
+  std::fprintf(stderr, "reads begin at %llu\n%s", static_cast<unsigned long long>(crossing),
+               SchemeTable::Make(figures).Print(true, true).c_str());
+  return false;
+}
+
+void AnyFiguresGiveAUsableTable() {
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  std::mt19937_64 random(11);
+  for (int machine = 0; machine < 300; ++machine) {
+    const auto number = [&]() -> double {
+      switch (random() % 12) {
+        case 0:
+          return kNan;
+        case 1:
+          return kInfinity;
+        case 2:
+          return 0;
+        case 3:
+          return -Drawn(&random, 1e-6, 1e9);
+        default:
+          return Drawn(&random, 1e-6, 1e9);
+      }
+    };
+    const auto stage = [&] { return Stage{number(), number(), number()}; };
+    Figures figures;
+    figures.send = stage();
+    figures.receive = stage();
+    figures.get = stage();
+    figures.registration = stage();
+    figures.window_bytes = random() >> random() % 64;
+    for (double& rate : figures.parallel_bytes_per_us) rate = number();
+    figures.copy_bytes_per_us = number();
+    figures.message_us = number();
+    figures.offer_us = number();
+    figures.wake_us = number();
+    figures.call_us = number();
+    EXPECT(CrossingIsUsable(Plausible(figures, kCopiesInline)));
+    const Figures device = Plausible(figures, {});
+    EXPECT(std::isfinite(ModelOf(Scheme::kStagedRead).Cost({1 << 20, true, true}, device)));
+    EXPECT(std::isfinite(ModelOf(Scheme::kChunked).Cost({1 << 20, true, true}, device)));
+  }
+  // What is plausible stays as it is.
+  EXPECT(SchemeTable::Make(Plausible(AssumedShm(), kCopiesInline)).Print(true, true) ==
+         SchemeTable::Make(AssumedShm()).Print(true, true));
+  EXPECT(SchemeTable::Make(Plausible(AssumedTcp(), {})).Print(false, false) ==
+         SchemeTable::Make(AssumedTcp()).Print(false, false));
+}
+
+void TheStreamIsItsCarriers() {
+  const Figures tcp = AssumedTcp();
+  const Figures verbs = WithStreamOf(AssumedShm(), tcp);
+  EXPECT(verbs.send.start_us == tcp.send.start_us && verbs.wake_us == tcp.wake_us);
+  EXPECT(verbs.get.bytes_per_us == AssumedShm().get.bytes_per_us);
+}
+
+// --- the selector ---
+
+void EachFabricIsMeasuredOnce() {
+  std::atomic<int> measured{0};
+  Selector selector([&](const std::string& fabric) {
+    ++measured;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    return Assumed(fabric);
+  });
+  EXPECT(selector.Print() == SchemeTable::Make(AssumedTcp()).Print(false, false));
+  EXPECT(measured == 1);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&] {
+      selector.Prepare({"shm", "tcp"});
+      EXPECT(selector.Choose("shm", {1 << 20, true, true}) == Scheme::kRead);
+      EXPECT(selector.Choose("shm", {100, true, true}) == Scheme::kEager);
+      EXPECT(selector.Choose("tcp", {1 << 20, false, false}) == Scheme::kEager);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT(measured == 2);
+  EXPECT(selector.Print() == SchemeTable::Make(AssumedShm()).Print(true, true));
+  EXPECT(&selector.TableFor("shm") == &selector.TableFor("shm"));
+}
+
+// --- threads ---
+
+void AThreadBlocksSignalsAndIsWaitedFor() {
+  sigset_t mask;
+  sigemptyset(&mask);
+  char name[16] = "";
+  {
+    StatusOr<Thread> thread = StartThread("a name", [&] {
+      pthread_sigmask(SIG_SETMASK, nullptr, &mask);
+      pthread_getname_np(pthread_self(), name, sizeof(name));
+    });
+    EXPECT(thread.ok());
+  }
+  EXPECT(sigismember(&mask, SIGTERM) == 1 && sigismember(&mask, SIGINT) == 1);
+  EXPECT(std::string(name) == "a name");
+  pthread_sigmask(SIG_SETMASK, nullptr, &mask);
+  EXPECT(sigismember(&mask, SIGTERM) == 0);
+  refuse_threads = true;
+  bool ran = false;
+  const StatusOr<Thread> refused = StartThread("refused", [&] { ran = true; });
+  refuse_threads = false;
+  EXPECT(refused.status().code() == StatusCode::kResourceExhausted && !ran);
+  pthread_sigmask(SIG_SETMASK, nullptr, &mask);
+  EXPECT(sigismember(&mask, SIGTERM) == 0);
+}
+
+// --- measuring ---
+
+using Clock = std::chrono::steady_clock;
+
+double Seconds(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+// The deadline is 0.3 s; what was begun then ends, however long the sanitizers and others take.
+constexpr double kMostSeconds = 5;
+
+void ShmIsUsable() {
+  const Clock::time_point begin = Clock::now();
+  const Figures figures = MeasuredFigures("shm");
+  EXPECT(Seconds(begin) < kMostSeconds);
+  EXPECT(CrossingIsUsable(figures));
+}
+
+void TcpIsUsable() {
+  const Clock::time_point begin = Clock::now();
+  const Figures figures = MeasuredFigures("tcp");
+  EXPECT(Seconds(begin) < kMostSeconds);
+  EXPECT(figures.send.start_us > 0 && figures.receive.start_us > 0 && figures.wake_us > 0);
+  const std::vector<Row> rows = SchemeTable::Make(figures).rows(false, false);
+  EXPECT(rows.size() == 2 && rows[1].first == kEagerLimit + 1);
+}
+
+// First of all that is measured, before there is a thread that a fabric could use.
+void WithoutThreadsItIsAssumed() {
+  refuse_threads = true;
+  ShmIsUsable();
+  TcpIsUsable();
+  refuse_threads = false;
+}
+
+void MeasuredIsUsable() {
+  for (int i = 0; i < 3; ++i) ShmIsUsable();
+  TcpIsUsable();
+  const StatusOr<Figures> measured = Measure(fabric::Find("shm"));
+  EXPECT(measured.ok());
+  // The reactor runs by now, so a fabric can do without more threads.
+  refuse_threads = true;
+  ShmIsUsable();
+  TcpIsUsable();
+  refuse_threads = false;
+}
+
+// As on a host where many servers start at once: others on the only core.
+void ABusyMachineGivesAUsableTable() {
+  cpu_set_t before;
+  sched_getaffinity(0, sizeof(before), &before);
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  for (int cpu = 0; cpu < CPU_SETSIZE && CPU_COUNT(&one) == 0; ++cpu) {
+    if (CPU_ISSET(cpu, &before)) CPU_SET(cpu, &one);
+  }
+  sched_setaffinity(0, sizeof(one), &one);
+  std::atomic<bool> over{false};
+  {
+    std::vector<Thread> others;
+    for (int i = 0; i < 6; ++i) {
+      StatusOr<Thread> other = StartThread("busy", [&] {
+        while (!over.load(std::memory_order_relaxed)) {
+        }
+      });
+      EXPECT(other.ok());
+      if (other.ok()) others.push_back(std::move(*other));
+    }
+    for (int i = 0; i < 3; ++i) ShmIsUsable();
+    TcpIsUsable();
+    over = true;
+  }
+  sched_setaffinity(0, sizeof(before), &before);
+}
+
+}  // namespace
+
+int main() {
+  GoldenTables();
+  ModelsAreNamedAndPossible();
+  CostsAreMadeOfTheirParts();
+  TheTableIsTheLowerEnvelope();
+  TheEnvelopeIsOverAnyFunctions();
+  ChunksFollowFromFigures();
+  AnyFiguresGiveAUsableTable();
+  TheStreamIsItsCarriers();
+  WithoutThreadsItIsAssumed();
+  EachFabricIsMeasuredOnce();
+  AThreadBlocksSignalsAndIsWaitedFor();
+  MeasuredIsUsable();
+  ABusyMachineGivesAUsableTable();
+  return failures == 0 ? 0 : 1;
+}

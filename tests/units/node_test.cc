@@ -1,0 +1,313 @@
+// Copyright 2026 The AR-gRPC TensorFlow authors. Licensed under the Apache License, Version 2.0.
+
+// A node and what it knows: links, what is offered to whom, servers, and what peers may read.
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "tests/units/transfer_testing.h"
+
+namespace {
+
+using namespace ar_grpc;                     // NOLINT
+using namespace ar_grpc::protocol;           // NOLINT
+using namespace ar_grpc::protocol::testing;  // NOLINT
+
+Offers::Held HeldInt(std::shared_ptr<int> keep) {
+  return {reinterpret_cast<const uint8_t*>(keep.get()), sizeof(int), keep};
+}
+
+void LinksOldestFirst() {
+  World world(World::Loopback(), 1 << 20);
+  Check(!world.server->HasLinks() && world.server->LinkReadBy(world.client->id()) == nullptr,
+        "no link");
+  const Ends tcp = world.ConnectTcp();
+  Check(world.server->HasLinks() && world.server->LinkReadBy(world.client->id()) == nullptr &&
+            world.client->LinkToTell(world.server->id()) == nullptr,
+        "nothing moves over TCP");
+  const Ends first = world.Connect("one");
+  const Ends second = world.Connect("two");
+  const NodeId& server = world.server->id();
+  const NodeId& client = world.client->id();
+  Check(world.server->LinkReadBy(client) == first.server, "the oldest");
+  Check(world.client->LinkToTell(server) == first.client, "the oldest");
+  Check(world.client->LinkToRead(server, second.client->id()) == second.client, "by its id");
+  Check(world.client->LinkToRead(server, NewToken()) == nullptr, "no such id");
+  Check(world.client->LinkToRead(client, first.client->id()) == nullptr, "another node's");
+  // An end is asked for what it is the end of.
+  Check(world.server->LinkToRead(client, first.server->id()) == nullptr &&
+            world.server->LinkToTell(client) == nullptr &&
+            world.client->LinkReadBy(server) == nullptr,
+        "the other end's");
+  Check(world.client->Paths().at("server:1") == "two", "the last one wins");
+  Check(world.client->Count().links == 3, "links");
+  first.server->Close();
+  Check(first.client->closed() && world.server->LinkReadBy(client) == second.server &&
+            world.client->LinkToTell(server) == second.client &&
+            world.client->LinkToRead(server, first.client->id()) == nullptr,
+        "a closed one is none");
+  world.Disconnect(first);
+  world.server->RemoveLink(first.server);  // once more
+  world.Disconnect(second);
+  world.Disconnect(tcp);
+  Check(!world.server->HasLinks() && world.client->Count().links == 0, "none left");
+}
+
+void BytesOfTheStreamAreCounted() {
+  World world(World::Loopback(), 1 << 20);
+  const Ends ends = world.Connect();
+  std::string text = "hello";
+  const iovec part = {text.data(), text.size()};
+  Check(*ends.client->Write(&part, 1) == 5, "written");
+  char into[8];
+  Check(*ends.server->connection()->Read(into, sizeof(into)) == 5, "read");
+  for (int i = 0; i < 2; ++i) {
+    Check(world.client->Count().stream_bytes_sent == 5, "sent");
+    Check(world.server->Count().stream_bytes_received == 5, "received");
+    if (i == 0) world.Disconnect(ends);
+  }
+}
+
+void ALinkOfTcp() {
+  Link link(Link::Description{}, nullptr);
+  CheckCode(link.Write(nullptr, 0).status(), StatusCode::kUnimplemented);
+  CheckCode(link.ArmWrite().status(), StatusCode::kUnimplemented);
+  CheckOk(link.FlushMessages());
+  std::vector<uint64_t> released;
+  CheckOk(link.TakeMessages(10, &released));
+  Check(!link.PostRelease(1) && !link.can_get() && !link.carries_stream() && !link.closed(),
+        "nothing moves over it");
+  bool done = false;
+  link.Close([&] { done = true; });
+  Check(done && link.closed(), "closed");
+}
+
+void AnUnknownMessageIsAnError() {
+  World world(World::Loopback(), 1 << 20);
+  const Ends ends = world.Connect();
+  Check(ends.client->PostRelease(7), "a release");
+  fabric::Message message;
+  message.bytes.fill(0xee);
+  Check(*ends.client->connection()->Post(message), "posted");
+  std::vector<uint64_t> released;
+  CheckCode(ends.server->TakeMessages(10, &released), StatusCode::kInternal, "unknown kind 238");
+  Check(released == std::vector<uint64_t>{7}, "what came before it holds");
+}
+
+// A memory that a link's end lets go is not read any more by then: the end of Close is waited for.
+void LetGoAfterTheLastAccess() {
+  fabric::hostile::Options slow;
+  slow.failing_percent = 0;
+  slow.largest_delay_us = 50000;
+  World world(World::Hostile(slow));
+  const Ends ends = world.Connect();
+  const std::shared_ptr<Receiver> receiver = world.MakeReceiver();
+  Source source = world.MakeSource(1 << 20, 1, true);
+  const auto offer =
+      world.MakeSender().TryOffer(receiver->ask(), std::move(source.buffer), source.OnReleased());
+  Destination to(1 << 20, true);
+  const auto outcome = std::make_shared<Outcome>();
+  receiver->Start(*offer, to.target, outcome->Done(outcome));
+  world.server->RemoveLink(ends.server);
+  Eventually("let go", [&] { return *source.released == 1; });
+  (void)outcome->Wait().ok();
+}
+
+void OffersOfManyReceivers() {
+  Offers offers;
+  NodeId a{};
+  NodeId b{};
+  b.fill(1);
+  const auto tensor = std::make_shared<int>(1);
+  Offers::Held replaced;
+  Check(!offers.Hold(a, 1, HeldInt(tensor), &replaced), "without a link");
+  Check(offers.Release(a, 1).keep == nullptr && offers.RemoveLink(a).empty(), "nobody");
+  offers.AddLink(a);
+  offers.AddLink(a);
+  offers.AddLink(b);
+  Check(offers.Hold(a, 1, HeldInt(tensor), &replaced) &&
+            offers.Hold(b, 1, HeldInt(tensor), &replaced),
+        "held");
+  Check(tensor.use_count() == 3 && offers.open() == 2, "held for both");
+  Check(offers.Hold(a, 1, HeldInt(tensor), &replaced) && replaced.keep != nullptr, "replaced");
+  replaced = {};
+  Check(!offers.Find(a, 2) && offers.Find(a, 1)->data != nullptr, "found");
+  Check(offers.Release(b, 1).keep != nullptr && !offers.Find(b, 1) && offers.Find(a, 1),
+        "b's alone");
+  Check(offers.RemoveLink(a).empty() && offers.open() == 1, "a has another link");
+  Check(offers.RemoveLink(a).size() == 1, "let go");
+  Check(tensor.use_count() == 1, "and free");
+  // A receiver that comes again is another: what it revoked is forgotten with its links.
+  offers.AddLink(a);
+  Check(offers.Hold(a, 1, HeldInt(tensor), &replaced), "held again");
+  Check(offers.RemoveLink(a).size() == 1, "let go");
+}
+
+// As many tickets are revoked as are remembered, and more: no step takes longer for it.
+void RevokedTicketsTakeConstantTime() {
+  Offers offers;
+  const NodeId node{};
+  offers.AddLink(node);
+  const auto tensor = std::make_shared<int>(1);
+  uint64_t next = 0;
+  const auto seconds = [&](uint64_t steps) {
+    double best = 1e9;
+    for (int attempt = 0; attempt < 5; ++attempt) {
+      const auto start = std::chrono::steady_clock::now();
+      for (uint64_t i = 0; i < steps; ++i) {
+        Offers::Held replaced;
+        Check(offers.Hold(node, ++next, HeldInt(tensor), &replaced), "held");
+        Check(offers.Release(node, next).keep != nullptr, "released");
+        Check(!offers.Hold(node, next, HeldInt(tensor), &replaced), "late");
+      }
+      best = std::min(
+          best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    }
+    return best;
+  };
+  const double few = seconds(200);
+  for (uint64_t i = 0; i < 4 * Offers::kRevokedKept; ++i) (void)offers.Release(node, ++next);
+  const double many = seconds(200);
+  // A search through them would take hundreds of times as long.
+  Check(many < 30 * few, "constant time: " + std::to_string(many / few) + " times as long");
+  // The oldest are forgotten, the last ones are not.
+  Offers::Held replaced;
+  Check(offers.Hold(node, 1, HeldInt(tensor), &replaced), "forgotten");
+  for (uint64_t i = 0; i < Offers::kRevokedKept; ++i) {
+    Check(!offers.Hold(node, next - i, HeldInt(tensor), &replaced), "remembered");
+  }
+}
+
+void ServersAreRememberedForAMinute() {
+  ServerMemory memory;
+  const ServerMemory::Clock::time_point now{};
+  Check(!memory.VersionOf("a:1", now), "unknown");
+  memory.RememberVersion("a:1", 0, now);
+  memory.RememberVersion("b:1", 1, now);
+  Check(memory.VersionOf("a:1", now) == 0 && memory.VersionOf("b:1", now) == 1, "known");
+  memory.RememberVersion("a:1", 2, now + std::chrono::seconds(30));
+  Check(memory.VersionOf("a:1", now + std::chrono::seconds(61)) == 2, "renewed");
+  Check(!memory.VersionOf("b:1", now + std::chrono::seconds(60)), "forgotten");
+  NodeId node{};
+  for (size_t i = 0; i < ServerMemory::kMost + 10; ++i) {
+    memory.RememberVersion(std::to_string(i), 1, now + std::chrono::milliseconds(i));
+    node[0] = static_cast<uint8_t>(i);
+    memory.RememberSender(std::to_string(i), node);
+  }
+  const std::string last = std::to_string(ServerMemory::kMost + 9);
+  Check(!memory.VersionOf("0", now) && memory.VersionOf(last, now) == 1, "the oldest goes");
+  Check(!memory.SenderOf("0") && memory.SenderOf(last) == node, "the oldest goes");
+}
+
+void NodesOfTheProcess() {
+  const size_t before = AllNodes().size();
+  auto one = Node::Create({{"shm", "tcp"}, nullptr, nullptr});
+  const auto two = Node::Create({{}, nullptr, nullptr});
+  Check(one->id() != two->id() && AllNodes().size() == before + 2, "two more");
+  Check(one->Allows("tcp") && !one->Allows("verbs") && !two->Allows("tcp"), "what is allowed");
+  one.reset();
+  Check(AllNodes().size() == before + 1, "one less");
+}
+
+// Two clusters in one process: what one node offers, remembers or counts is not another's.
+void TwoClusters() {
+  World first(World::Loopback(), 1 << 20);
+  World second(World::Loopback(), 1 << 20);
+  first.Connect();
+  second.Connect();
+  std::vector<std::thread> threads;
+  for (World* const world : {&first, &second}) {
+    threads.emplace_back([&, world] {
+      const uint64_t seed = world == &first;
+      for (int i = 0; i < 20; ++i) {
+        const std::shared_ptr<Receiver> receiver = world->MakeReceiver();
+        Source source = world->MakeSource(20000, seed, true);
+        const auto offer = world->MakeSender().TryOffer(receiver->ask(), source.buffer, nullptr);
+        Destination to(20000, false);
+        const auto outcome = std::make_shared<Outcome>();
+        receiver->Start(*offer, to.target, outcome->Done(outcome));
+        CheckOk(outcome->Wait());
+        Check(HasPattern(to.bytes->data(), 20000, seed), "its own bytes");
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (World* const world : {&first, &second}) {
+    Check(world->client->Count().rendezvous == 20 && world->server->Count().rendezvous == 0,
+          "its own");
+    Check(world->server->Count().offers_open == 20, "its own offers");
+  }
+  // Another cluster's receiver is nobody here, nor is its sender.
+  const std::shared_ptr<Receiver> stranger = second.MakeReceiver();
+  Source source = first.MakeSource(5000, 1, true);
+  Check(!first.MakeSender().TryOffer(stranger->ask(), source.buffer, nullptr), "no link");
+  Check(!first.client->servers().SenderOf("/job:other") &&
+            first.client->servers().SenderOf("/job:ps") == first.server->id(),
+        "its own server");
+}
+
+// A node that knows several: each peer's tickets are its own.
+void TwoReceiversOfOneSender() {
+  World world(World::Loopback(), 1 << 20);
+  world.Connect();
+  const auto other = Node::Create({{"test"}, nullptr, nullptr});
+  auto pair = fabric::testing::Attach(*world.server_context, *world.client_context);
+  const LinkId id = NewToken();
+  auto link =
+      std::make_shared<Link>(Link::Description{End::kServer, other->id(), "other:1", "test", id, 0},
+                             std::move(pair.acceptor));
+  world.server->AddLink(link);
+  const std::shared_ptr<Receiver> receiver = world.MakeReceiver();
+  Source mine = world.MakeSource(5000, 1, true);
+  Source theirs = world.MakeSource(5000, 2, true);
+  Sender sender = world.MakeSender();
+  Check(sender.TryOffer(receiver->ask(), mine.buffer, mine.OnReleased()).has_value(), "an offer");
+  const auto offer =
+      sender.TryOffer({other->id(), receiver->ask().ticket}, theirs.buffer, theirs.OnReleased());
+  Check(offer->readable->link == id, "over its own link");
+  world.server->RemoveLink(link);
+  Check(*mine.released == 0 && *theirs.released == 1, "only the other's is let go");
+}
+
+void WhatPeersMayRead() {
+  World world(World::Loopback(), 1 << 20);
+  const Ends ends = world.Connect();
+  const Ends tcp = world.ConnectTcp();
+  Exports& exports = *world.exports;
+  const uint8_t* const data = world.segment->data();
+  Check(exports.Contains(data, 1 << 20) && !exports.Contains(data, (1 << 20) + 4096), "within");
+  int outside = 0;
+  CheckCode(exports.Export(*ends.server, &outside, 4).status(), StatusCode::kNotFound);
+  CheckCode(exports.Export(*tcp.server, data, 4).status(), StatusCode::kUnimplemented);
+  const auto one = Value(exports.Export(*ends.server, data + 100, 4));
+  const auto again = Value(exports.Export(*ends.server, data + 200, 4));
+  Check(one.offset == 100 && again.offset == 200 && one.key == again.key, "one registration");
+  Check(!one.key.empty() && one.key.size() <= fabric::kLargestKey, "a key");
+  world.server->RemoveLink(ends.server);
+  CheckCode(exports.Export(*ends.server, data, 4).status(), StatusCode::kUnavailable);
+}
+
+}  // namespace
+
+int main() {
+  fabric::testing::RunAll("node", {
+                                      {"links", LinksOldestFirst},
+                                      {"counted bytes", BytesOfTheStreamAreCounted},
+                                      {"a link of tcp", ALinkOfTcp},
+                                      {"an unknown message", AnUnknownMessageIsAnError},
+                                      {"after the last access", LetGoAfterTheLastAccess},
+                                      {"offers", OffersOfManyReceivers},
+                                      {"revoked tickets", RevokedTicketsTakeConstantTime},
+                                      {"servers", ServersAreRememberedForAMinute},
+                                      {"all nodes", NodesOfTheProcess},
+                                      {"two clusters", TwoClusters},
+                                      {"two receivers", TwoReceiversOfOneSender},
+                                      {"exports", WhatPeersMayRead},
+                                  });
+  return 0;
+}

@@ -1,0 +1,265 @@
+// Copyright 2026 The AR-gRPC TensorFlow authors. Licensed under the Apache License, Version 2.0.
+
+// What a sender holds goes once, and soon: whatever becomes of the links and of the messages.
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "tests/units/transfer_testing.h"
+
+namespace {
+
+using namespace ar_grpc;                     // NOLINT
+using namespace ar_grpc::protocol;           // NOLINT
+using namespace ar_grpc::protocol::testing;  // NOLINT
+
+fabric::hostile::Options Late(int largest_delay_us) {
+  fabric::hostile::Options options;
+  options.failing_percent = 0;
+  options.largest_delay_us = largest_delay_us;
+  return options;
+}
+
+struct Running {
+  std::shared_ptr<Receiver> receiver;
+  Source source;
+  std::optional<Offer> offer;
+  Destination to;
+  std::shared_ptr<Outcome> outcome = std::make_shared<Outcome>();
+
+  Running(World* world, uint64_t size, uint64_t seed, bool in_segment = true)
+      : receiver(world->MakeReceiver()),
+        source(world->MakeSource(size, seed, in_segment)),
+        to(size, false) {
+    offer = world->MakeSender().TryOffer(receiver->ask(), std::move(source.buffer),
+                                         source.OnReleased());
+    Check(offer.has_value(), "an offer");
+  }
+  void Start() { receiver->Start(*offer, to.target, outcome->Done(outcome)); }
+  bool Right(uint64_t seed) { return HasPattern(to.bytes->data(), to.bytes->size(), seed); }
+};
+
+// With another link the bytes come by calls; they were held for it all the time.
+void ALinkThatClosesAmidTheRead() {
+  for (const bool server_first : {false, true}) {
+    World world(World::Hostile(Late(20000)));
+    world.ConnectTcp();
+    const Ends ends = world.Connect();
+    Running running(&world, 1 << 20, 7);
+    running.Start();
+    world.Disconnect(ends, server_first);
+    CheckOk(running.outcome->Wait());
+    Check(running.Right(7), "the right bytes");
+    Eventually("let go", [&] { return *running.source.released == 1; });
+  }
+}
+
+// Without another link nothing is held any more, and it is an error, never other bytes.
+void TheLastLinkClosesAmidTheRead() {
+  World world(World::Hostile(Late(20000)));
+  const Ends ends = world.Connect();
+  Running running(&world, 1 << 20, 7);
+  running.Start();
+  world.Disconnect(ends);
+  const Status status = running.outcome->Wait();
+  if (status.ok()) {
+    Check(running.Right(7), "the right bytes");
+  } else {
+    CheckCode(status, StatusCode::kUnavailable, "the connection ended while");
+    Check(world.calls->last_timeout_ms == Receiver::kLateCallMs, "a peer that has gone costs 5 s");
+  }
+  Eventually("let go", [&] { return *running.source.released == 1; });
+}
+
+// Not before the peer's last read over the link, where that can be waited for.
+void WhatIsHeldGoesWithTheLastLink() {
+  World world(World::Loopback());
+  const Ends first = world.Connect();
+  const Ends second = world.Connect();
+  Running held(&world, 5000, 1);
+  Running staged(&world, 5000, 2, /*in_segment=*/false);
+  Check(*staged.source.released == 1, "free at once");
+  world.Disconnect(first);
+  Check(*held.source.released == 0 && world.server->Count().offers_open == 2,
+        "held for the second");
+  world.Disconnect(second, /*server_first=*/true);
+  Check(*held.source.released == 1 && *staged.source.released == 1, "let go once");
+  Check(held.source.alive.expired() && world.server->Count().offers_open == 0, "and freed");
+}
+
+// The offer names the oldest link; when it has gone, the copy that it would be is not trusted.
+void AnOfferOfALinkThatHasGone() {
+  World world(World::Loopback());
+  const Ends first = world.Connect();
+  world.Connect();
+  Running running(&world, 3 << 20, 3);
+  Check(running.offer->readable->link == first.server->id(), "the oldest link");
+  world.Disconnect(first);
+  running.Start();
+  CheckOk(running.outcome->Wait());
+  Check(running.Right(3) && world.client->Count().chunk_bytes == 3 << 20, "by chunks");
+  Eventually("let go", [&] {
+    world.Pump();
+    return *running.source.released == 1;
+  });
+}
+
+// A release that its link does not take any more goes by a call, or over another link.
+void AReleaseWhoseLinkHasEnded() {
+  World world(World::Loopback());
+  const Ends first = world.Connect();
+  world.ConnectTcp();
+  Running by_call(&world, 5000, 1);
+  world.Disconnect(first);
+  by_call.receiver->GiveUp();
+  Check(*by_call.source.released == 1 && world.calls->releases == 1, "by a call");
+  world.Connect();
+  Running over_other(&world, 5000, 2);
+  over_other.Start();
+  CheckOk(over_other.outcome->Wait());
+  Running given_up(&world, 5000, 3);
+  given_up.receiver->GiveUp();
+  Eventually("let go by messages", [&] {
+    world.Pump();
+    return *over_other.source.released == 1 && *given_up.source.released == 1;
+  });
+  Check(world.calls->releases == 1, "by no call");
+}
+
+// Posted, but the link ends before the peer has read it.
+void AReleaseThatIsLostWithItsLink() {
+  World world(World::Loopback());
+  const Ends first = world.Connect();
+  const Ends second = world.Connect();
+  Running running(&world, 5000, 1);
+  running.Start();
+  CheckOk(running.outcome->Wait());
+  world.Disconnect(first);  // without a Pump
+  Check(*running.source.released == 0, "not yet");
+  world.Pump();
+  Check(*running.source.released == 1, "told over the other link");
+
+  // And where no messages go over the other one, by the next transfer's calls.
+  world.ConnectTcp();
+  Running lost(&world, 5000, 2);
+  lost.Start();
+  CheckOk(lost.outcome->Wait());
+  world.Disconnect(second);
+  Check(*lost.source.released == 0, "not yet");
+  Running next(&world, 5000, 3);
+  next.Start();
+  CheckOk(next.outcome->Wait());
+  Check(*lost.source.released == 1, "told by a call");
+  // The piece that the last call served may be held for a moment more.
+  Eventually("told by a call", [&] { return *next.source.released == 1; });
+
+  // Or over a link that comes.
+  const Ends third = world.Connect();
+  Running again(&world, 5000, 4);
+  again.Start();
+  CheckOk(again.outcome->Wait());
+  world.Disconnect(third);
+  Check(*again.source.released == 0, "not yet");
+  world.Connect();
+  world.Pump();
+  Check(*again.source.released == 1, "told over the new link");
+}
+
+// More releases than the ring of messages has room for arrive all the same.
+void ReleasesOverAFullRing() {
+  World world(World::Loopback());
+  const Ends ends = world.Connect();
+  constexpr int kMany = 2000;
+  std::vector<std::unique_ptr<Running>> all;
+  for (int i = 0; i < kMany; ++i) {
+    all.push_back(std::make_unique<Running>(&world, 64, i));
+    all.back()->Start();
+    CheckOk(all.back()->outcome->Wait());
+  }
+  Check(ends.client->HasUnsentMessages(), "the ring is full");
+  std::vector<Offers::Held> released;
+  CheckOk(world.server->TakeMessages(ends.server.get(), &released));
+  Check(released.size() == Node::kMessagesAtOnce, "bounded");
+  released.clear();
+  int left = 0;
+  for (const auto& one : all) left += *one->source.released == 0;
+  Check(left == kMany - static_cast<int>(Node::kMessagesAtOnce), "so many were let go");
+  Eventually("all are let go", [&] {
+    world.Pump();
+    return world.server->Count().offers_open == 0;
+  });
+  for (const auto& one : all) Check(*one->source.released == 1, "once");
+  Check(world.calls->releases == 0 && !ends.client->HasUnsentMessages(), "by messages");
+
+  // A ring that is full when its link ends: what was never sent goes another way, too.
+  const Ends other = world.Connect();
+  all.clear();
+  for (int i = 0; i < 400; ++i) {
+    all.push_back(std::make_unique<Running>(&world, 64, i));
+    all.back()->Start();
+    CheckOk(all.back()->outcome->Wait());
+  }
+  world.Disconnect(ends);
+  Eventually("all are let go", [&] {
+    world.Pump();
+    return world.server->Count().offers_open == 0;
+  });
+  for (const auto& one : all) Check(*one->source.released == 1, "once");
+}
+
+// A peer that reads no message does not fill this process's memory.
+void APeerThatReadsNoMessage() {
+  World world(World::Loopback(), 1 << 20);
+  const Ends ends = world.Connect();
+  size_t posted = 0;
+  while (ends.client->PostRelease(posted)) ++posted;
+  Check(posted >= Link::kMostUnsent && posted < Link::kMostUnsent + 1000, "bounded");
+  Check(!ends.client->closed(), "the link is as it was");
+}
+
+void AnOfferAfterItsRelease() {
+  World world(World::Loopback());
+  world.Connect();
+  const std::shared_ptr<Receiver> receiver = world.MakeReceiver();
+  receiver->GiveUp();
+  Check(world.calls->releases == 1, "by a call, as the sender is not known yet");
+  for (int i = 0; i < 2; ++i) {
+    Source source = world.MakeSource(5000, 1, true);
+    Check(!world.MakeSender().TryOffer(receiver->ask(), source.buffer, source.OnReleased()),
+          "not held");
+    Check(*source.released == 0, "and answered with the bytes");
+  }
+}
+
+// Tickets cannot be guessed: they have 64 random bits.
+void TicketsAreRandom() {
+  World world(World::Loopback(), 1 << 20);
+  uint64_t ones = 0;
+  uint64_t zeros = 0;
+  for (int i = 0; i < 100; ++i) {
+    const uint64_t ticket = world.MakeReceiver()->ask().ticket;
+    ones |= ticket;
+    zeros |= ~ticket;
+  }
+  Check(ones == UINT64_MAX && zeros == UINT64_MAX, "every bit changes");
+}
+
+}  // namespace
+
+int main() {
+  fabric::testing::RunAll("release",
+                          {
+                              {"a link closes amid the read", ALinkThatClosesAmidTheRead},
+                              {"the last link closes", TheLastLinkClosesAmidTheRead},
+                              {"with the last link", WhatIsHeldGoesWithTheLastLink},
+                              {"a link that has gone", AnOfferOfALinkThatHasGone},
+                              {"its link has ended", AReleaseWhoseLinkHasEnded},
+                              {"lost with its link", AReleaseThatIsLostWithItsLink},
+                              {"a full ring", ReleasesOverAFullRing},
+                              {"no message is read", APeerThatReadsNoMessage},
+                              {"a late offer", AnOfferAfterItsRelease},
+                              {"random tickets", TicketsAreRandom},
+                          });
+  return 0;
+}

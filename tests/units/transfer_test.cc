@@ -1,0 +1,353 @@
+// Copyright 2026 The AR-gRPC TensorFlow authors. Licensed under the Apache License, Version 2.0.
+
+// A transfer's two ends: the right bytes over every way, and an error where they cannot be had.
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/units/transfer_testing.h"
+
+namespace {
+
+using namespace ar_grpc;                     // NOLINT
+using namespace ar_grpc::protocol;           // NOLINT
+using namespace ar_grpc::protocol::testing;  // NOLINT
+
+RunInPool InPool(Pool* pool) {
+  return [pool](std::function<void()> task) {
+    pool->Run(std::move(task));
+    return true;
+  };
+}
+
+// One transfer of `size` bytes; its outcome.
+Status Move(World* world, uint64_t size, uint64_t seed, bool in_segment, bool kept,
+            RunInPool run_in_pool = nullptr) {
+  Source source = world->MakeSource(size, seed, in_segment);
+  const std::shared_ptr<Receiver> receiver = world->MakeReceiver(std::move(run_in_pool));
+  const std::optional<Offer> offer =
+      world->MakeSender().TryOffer(receiver->ask(), std::move(source.buffer), source.OnReleased());
+  Check(offer.has_value(), "an offer");
+  Destination to(size, kept);
+  const auto outcome = std::make_shared<Outcome>();
+  receiver->Start(*offer, to.target, outcome->Done(outcome));
+  const Status status = outcome->Wait();
+  if (status.ok()) Check(HasPattern(to.bytes->data(), size, seed), "the right bytes");
+  Eventually("the source is let go", [&] {
+    world->Pump();
+    return *source.released == 1 && source.alive.expired();
+  });
+  return status;
+}
+
+const uint64_t kSizes[] = {1,      4095,    4096,    262143,  262144,
+                           262145, 1000003, 4 << 20, 9000001, (16 << 20) + 7};
+
+void TheRightBytesOverLoopback() {
+  Pool pool(4);
+  World world(World::Loopback(), size_t{1} << 30);
+  world.Connect();
+  for (const uint64_t size : kSizes) {
+    for (const int way : {0, 1, 2, 3, 4, 5, 6, 7}) {
+      CheckOk(
+          Move(&world, size, size + way, way & 1, way & 2, way & 4 ? InPool(&pool) : RunInPool()));
+    }
+  }
+  const Counters counted = world.client->Count();
+  Check(counted.rendezvous == 8 * std::size(kSizes) && counted.chunk_bytes == 0,
+        "all went by reads");
+  Check(world.server->Count().staged_bytes * 2 == counted.rendezvous_bytes, "half were staged");
+}
+
+void TheRightBytesByChunks() {
+  World world(World::Loopback());
+  world.ConnectTcp();
+  uint64_t sum = 0;
+  for (const uint64_t size : kSizes) {
+    CheckOk(Move(&world, size, size, /*in_segment=*/true, /*kept=*/true));
+    sum += size;
+  }
+  const Counters counted = world.client->Count();
+  Check(counted.chunk_bytes == sum && counted.rendezvous == 0, "all went by chunks");
+}
+
+// Operations that end late, in any order, on other threads, some of them half done.
+void NoWrongBytesOverAHostileFabric() {
+  Pool pool(2);
+  fabric::hostile::Options options;
+  options.failing_percent = 20;
+  World world(World::Hostile(options), size_t{1} << 30);
+  world.Connect();
+  for (const uint64_t size : kSizes) {
+    for (const int way : {0, 1, 2, 3, 4, 5, 6, 7}) {
+      CheckOk(
+          Move(&world, size, size + way, way & 1, way & 2, way & 4 ? InPool(&pool) : RunInPool()));
+    }
+  }
+  const Counters counted = world.client->Count();
+  Check(counted.rendezvous > 0 && counted.chunk_bytes > 0, "reads, and chunks where they failed");
+}
+
+// One error takes the connection with it: what follows goes by chunks over the other link.
+void AFailureThatClosesTheLink() {
+  fabric::hostile::Options options;
+  options.failing_percent = 30;
+  options.failure_closes = true;
+  World world(World::Hostile(options));
+  world.ConnectTcp();
+  world.Connect();
+  for (uint64_t i = 0; i < 30; ++i) CheckOk(Move(&world, 300000 + i, i, i & 1, i & 2));
+  Check(world.client->Count().chunk_bytes > 0, "chunks");
+}
+
+void WhatCannotBeReadComesInChunks() {
+  World world(World::Loopback());
+  world.Connect();
+  // The fabric gives a status where this process cannot map the peer's memory.
+  Source source = world.MakeSource(3 << 20, 1, /*in_segment=*/true);
+  for (const bool readable : {true, false}) {
+    const std::shared_ptr<Receiver> receiver = world.MakeReceiver();
+    std::optional<Offer> offer =
+        world.MakeSender().TryOffer(receiver->ask(), source.buffer, nullptr);
+    // A key that the peer never gave is a lie, and an error; a link that never was is one that
+    // ended.
+    if (readable) {
+      offer->readable->key = "no such key";
+    } else {
+      offer->readable->link = NewToken();
+    }
+    Destination to(3 << 20, true);
+    const auto outcome = std::make_shared<Outcome>();
+    receiver->Start(*offer, to.target, outcome->Done(outcome));
+    const Status status = outcome->Wait();
+    if (readable) {
+      CheckCode(status, StatusCode::kInvalidArgument);
+    } else {
+      CheckOk(status);
+      Check(HasPattern(to.bytes->data(), 3 << 20, 1), "the right bytes");
+      Check(world.calls->last_timeout_ms == Receiver::kLateCallMs,
+            "a peer that has gone costs 5 s");
+    }
+    Eventually("released", [&] {
+      world.Pump();
+      return world.server->Count().offers_open == 0;
+    });
+  }
+}
+
+// No memory for what comes over a fabric that answers late: the calls write under the gate.
+void WithoutALandingChunksServe() {
+  World world(World::Hostile({3, 100, 0, false}));
+  world.Connect();
+  Receiver::Options options;
+  options.node = world.client;
+  options.caller = world.calls;
+  options.allocate = [](uint64_t) { return std::shared_ptr<uint8_t>(); };
+  for (const bool kept : {false, true}) {
+    const std::shared_ptr<Receiver> receiver = Receiver::Create(options);
+    Source source = world.MakeSource(100000, 5, true);
+    const auto offer = world.MakeSender().TryOffer(receiver->ask(), source.buffer, nullptr);
+    Destination to(100000, kept);
+    const auto outcome = std::make_shared<Outcome>();
+    receiver->Start(*offer, to.target, outcome->Done(outcome));
+    CheckOk(outcome->Wait());
+    Check(HasPattern(to.bytes->data(), 100000, 5), "the right bytes");
+    Check(world.client->Count().chunk_bytes == 100000, "by chunks only where a landing is needed");
+    Check(world.calls->last_timeout_ms == 0, "the peer has not gone");
+  }
+}
+
+void APoolThatTakesNothing() {
+  for (const auto& make : {World::Loopback(), World::Hostile()}) {
+    World world(make);
+    world.Connect();
+    for (const bool kept : {false, true}) {
+      CheckOk(
+          Move(&world, 5 << 20, 3, true, kept, [](const std::function<void()>&) { return false; }));
+      // One that is full runs what it gets at once.
+      CheckOk(Move(&world, 5 << 20, 3, true, kept, [](const std::function<void()>& task) {
+        task();
+        return true;
+      }));
+    }
+  }
+}
+
+void BadOffersAreErrors() {
+  World world(World::Loopback());
+  world.Connect();
+  struct Bad {
+    StatusCode code;
+    std::function<void(Offer*, TargetBuffer*)> change;
+  };
+  const std::vector<Bad> bads = {
+      {StatusCode::kInternal, [](Offer* offer, TargetBuffer*) { ++offer->size; }},
+      {StatusCode::kInternal, [](Offer* offer, TargetBuffer*) { ++offer->ticket; }},
+      {StatusCode::kInternal, [](Offer*, TargetBuffer* target) { --target->size; }},
+      {StatusCode::kInvalidArgument,
+       [](Offer* offer, TargetBuffer*) { offer->readable->offset = UINT64_MAX - 5000; }},
+      // A destination that could not be allocated.
+      {StatusCode::kResourceExhausted,
+       [](Offer*, TargetBuffer* target) { target->into = nullptr; }},
+  };
+  for (const Bad& bad : bads) {
+    const std::shared_ptr<Receiver> receiver = world.MakeReceiver();
+    Source source = world.MakeSource(5000, 1, true);
+    std::optional<Offer> offer =
+        world.MakeSender().TryOffer(receiver->ask(), std::move(source.buffer), source.OnReleased());
+    Destination to(5000, true);
+    bad.change(&*offer, &to.target);
+    const auto outcome = std::make_shared<Outcome>();
+    receiver->Start(*offer, to.target, outcome->Done(outcome));
+    CheckCode(outcome->Wait(), bad.code);
+    Eventually("the source is let go", [&] {
+      world.Pump();
+      return *source.released == 1;
+    });
+    Check(std::count(to.bytes->begin(), to.bytes->end(), 0xEE) == 5000, "nothing was written");
+  }
+}
+
+void ChunksThatFailAreErrors() {
+  World world(World::Loopback());
+  world.ConnectTcp();
+  world.calls->refuse = true;
+  CheckCode(Move(&world, 3 << 20, 1, true, true), StatusCode::kUnavailable, "nobody listens");
+  // And where the link had gone, whatever the calls say.
+  const std::shared_ptr<Receiver> receiver = world.MakeReceiver();
+  Destination to(10, true);
+  const auto outcome = std::make_shared<Outcome>();
+  Offer offer{world.server->id(), receiver->ask().ticket, 10, Offer::Readable{}};
+  world.calls->refuse = false;
+  receiver->Start(offer, to.target, outcome->Done(outcome));
+  CheckCode(outcome->Wait(), StatusCode::kUnavailable, "the connection ended while");
+}
+
+void WhatIsNotOffered() {
+  World world(World::Loopback());
+  const std::shared_ptr<Receiver> receiver = world.MakeReceiver();
+  Source source = world.MakeSource(5000, 1, true);
+  const auto offered = [&](Sender sender) {
+    return sender.TryOffer(receiver->ask(), source.buffer, source.OnReleased()).has_value();
+  };
+  Check(!offered(world.MakeSender()), "without a link nothing is held");
+  world.Connect();
+  Check(!offered(world.MakeSender([](const Link*, const Situation&) { return Scheme::kEager; })),
+        "a small one is sent");
+  source.buffer.size = 0;
+  Check(!offered(world.MakeSender()), "nothing is sent at once");
+  source = world.MakeSource(5000, 1, /*in_segment=*/false);
+  Sender full(
+      world.server, [](uint64_t) { return std::shared_ptr<uint8_t>(); },
+      [](const Link* link, const Situation&) {
+        return link == nullptr ? Scheme::kEager : Scheme::kStagedRead;
+      });
+  Check(!offered(full), "no staging memory: the bytes are sent");
+  Sender foreign(
+      world.server,
+      [](uint64_t size) {
+        return std::shared_ptr<uint8_t>(new uint8_t[size], std::default_delete<uint8_t[]>());
+      },
+      [](const Link* link, const Situation&) {
+        return link == nullptr ? Scheme::kEager : Scheme::kStagedRead;
+      });
+  Check(!offered(foreign), "staging memory that no peer can read");
+  Check(*source.released == 0, "what is sent is not released");
+  Check(world.server->Count().offers_open == 0, "nothing is held");
+}
+
+void AStagedSourceIsFreeAtOnce() {
+  World world(World::Loopback());
+  world.Connect();
+  Source source = world.MakeSource(1 << 20, 9, /*in_segment=*/false);
+  const std::shared_ptr<Receiver> receiver = world.MakeReceiver();
+  const auto offer =
+      world.MakeSender().TryOffer(receiver->ask(), std::move(source.buffer), source.OnReleased());
+  Check(*source.released == 1 && source.alive.expired(), "free before the receiver has read");
+  Check(world.server->Count().offers_open == 1, "the copy is held");
+  Destination to(1 << 20, true);
+  const auto outcome = std::make_shared<Outcome>();
+  receiver->Start(*offer, to.target, outcome->Done(outcome));
+  CheckOk(outcome->Wait());
+  Check(HasPattern(to.bytes->data(), 1 << 20, 9), "the right bytes");
+  world.Pump();
+  Check(*source.released == 1 && world.server->Count().offers_open == 0, "and the copy goes");
+}
+
+void AnotherTryOfTheSameCall() {
+  World world(World::Loopback());
+  world.Connect();
+  const std::shared_ptr<Receiver> receiver = world.MakeReceiver();
+  Source first = world.MakeSource(5000, 1, true);
+  Source second = world.MakeSource(5000, 2, true);
+  Sender sender = world.MakeSender();
+  Check(sender.TryOffer(receiver->ask(), std::move(first.buffer), first.OnReleased()).has_value(),
+        "an offer");
+  const auto offer =
+      sender.TryOffer(receiver->ask(), std::move(second.buffer), second.OnReleased());
+  Check(offer.has_value() && *first.released == 1 && *second.released == 0, "replaced");
+  Destination to(5000, false);
+  const auto outcome = std::make_shared<Outcome>();
+  receiver->Start(*offer, to.target, outcome->Done(outcome));
+  CheckOk(outcome->Wait());
+  Check(HasPattern(to.bytes->data(), 5000, 2), "the second's bytes");
+  world.Pump();
+  Check(*second.released == 1, "released");
+  // A third, of a request that was under way all the time.
+  Source third = world.MakeSource(5000, 3, true);
+  Check(!sender.TryOffer(receiver->ask(), third.buffer, third.OnReleased()).has_value(),
+        "a late offer is not held");
+  Check(*third.released == 0 && world.server->Count().offers_open == 0, "nothing is held");
+}
+
+void ChunksAreChecked() {
+  World world(World::Loopback());
+  world.Connect();
+  const std::shared_ptr<Receiver> receiver = world.MakeReceiver();
+  Source source = world.MakeSource(uint64_t{9} << 20, 1, true);
+  Sender sender = world.MakeSender();
+  Check(sender.TryOffer(receiver->ask(), source.buffer, nullptr).has_value(), "an offer");
+  ChunkRequest request{receiver->ask().receiver, receiver->ask().ticket, 100, 50};
+  const auto piece = Value(sender.ServeChunk(request));
+  Check(piece.length == 50 && piece.data == source.buffer.data + 100, "a piece");
+  for (const auto& [offset, length] : std::vector<std::pair<uint64_t, uint64_t>>{{(9 << 20) - 1, 2},
+                                                                                 {(9 << 20) + 1, 1},
+                                                                                 {UINT64_MAX, 2},
+                                                                                 {0, (8 << 20) + 1},
+                                                                                 {5, UINT64_MAX}}) {
+    request.offset = offset;
+    request.length = length;
+    CheckCode(sender.ServeChunk(request).status(), StatusCode::kInvalidArgument);
+  }
+  request = {receiver->ask().receiver, receiver->ask().ticket + 1, 0, 1};
+  CheckCode(sender.ServeChunk(request).status(), StatusCode::kUnavailable);
+  request = {world.server->id(), receiver->ask().ticket, 0, 1};
+  CheckCode(sender.ServeChunk(request).status(), StatusCode::kUnavailable);
+  request = {receiver->ask().receiver, receiver->ask().ticket, 0, 0};
+  CheckOk(sender.ServeChunk(request).status());
+  Check(world.server->Count().offers_open == 0, "released");
+  Check(piece.data[0] == Pattern(100, 1), "a piece keeps its memory");
+}
+
+}  // namespace
+
+int main() {
+  fabric::testing::RunAll("transfer", {
+                                          {"bytes over loopback", TheRightBytesOverLoopback},
+                                          {"bytes by chunks", TheRightBytesByChunks},
+                                          {"a hostile fabric", NoWrongBytesOverAHostileFabric},
+                                          {"a failure closes", AFailureThatClosesTheLink},
+                                          {"unreadable", WhatCannotBeReadComesInChunks},
+                                          {"no landing", WithoutALandingChunksServe},
+                                          {"a pool without threads", APoolThatTakesNothing},
+                                          {"bad offers", BadOffersAreErrors},
+                                          {"chunks that fail", ChunksThatFailAreErrors},
+                                          {"not offered", WhatIsNotOffered},
+                                          {"staged", AStagedSourceIsFreeAtOnce},
+                                          {"another try", AnotherTryOfTheSameCall},
+                                          {"chunks are checked", ChunksAreChecked},
+                                      });
+  return 0;
+}

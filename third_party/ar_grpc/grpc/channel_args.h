@@ -1,0 +1,37 @@
+// Copyright 2026 The AR-gRPC TensorFlow authors. Licensed under the Apache License, Version 2.0.
+#ifndef THIRD_PARTY_AR_GRPC_GRPC_CHANNEL_ARGS_H_
+#define THIRD_PARTY_AR_GRPC_GRPC_CHANNEL_ARGS_H_
+
+#include <grpc/grpc.h>
+#include <grpc/support/port_platform.h>
+
+#include <memory>
+
+#include "src/core/lib/channel/channel_args.h"
+#include "third_party/ar_grpc/protocol/node.h"
+
+// What turns AR-gRPC on for a channel or a server; each goes its own way. Without a node, or with
+// kEnableArg 0, a channel says no hello and offers nothing, and a server does not look at the first
+// bytes of a connection.
+namespace ar_grpc {
+
+// A pointer (NodeArg): the node whose links the connections become. Channels with different nodes
+// share no connection.
+inline constexpr char kNodeArg[] = "grpc.ar.node";
+// An integer, 1 unless set; 0 turns it off.
+inline constexpr char kEnableArg[] = "grpc.ar.enable";
+// A text as AR_GRPC_FABRICS has it: which of the node's fabrics this channel or server may use.
+inline constexpr char kFabricsArg[] = "grpc.ar.fabrics";
+
+// Points at `node`, which must live until gRPC has copied the argument, as it does when it makes
+// the channel or the server (and grpc::ChannelArguments, at once).
+grpc_arg NodeArg(const std::shared_ptr<protocol::Node>& node);
+// Of NodeArg, for grpc::ChannelArguments::SetPointerWithVtable(kNodeArg, &node, NodeArgVtable()).
+const grpc_arg_pointer_vtable* NodeArgVtable();
+
+// The node of these arguments; nullptr where there is none, or AR-gRPC is off.
+std::shared_ptr<protocol::Node> NodeOf(const grpc_core::ChannelArgs& args);
+
+}  // namespace ar_grpc
+
+#endif  // THIRD_PARTY_AR_GRPC_GRPC_CHANNEL_ARGS_H_

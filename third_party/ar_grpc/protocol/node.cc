@@ -1,0 +1,204 @@
+// Copyright 2026 The AR-gRPC TensorFlow authors. Licensed under the Apache License, Version 2.0.
+
+#include "third_party/ar_grpc/protocol/node.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "third_party/ar_grpc/base/os.h"
+
+namespace ar_grpc::protocol {
+namespace {
+
+// Tickets that wait for a call to one server, at most; the oldest are forgotten, and what they hold
+// goes with the server's last link.
+constexpr size_t kMostUntold = 4096;
+
+// Guarded by ForkSafeMutex(); never destroyed, as nodes end while the process does.
+std::vector<std::weak_ptr<Node>>& NodeTable() {
+  static auto* const table = new std::vector<std::weak_ptr<Node>>;
+  return *table;
+}
+
+}  // namespace
+
+std::shared_ptr<Node> Node::Create(Options options) {
+  std::shared_ptr<Node> node(new Node(std::move(options)));
+  std::lock_guard<std::mutex> lock(ForkSafeMutex());
+  std::vector<std::weak_ptr<Node>>& table = NodeTable();
+  table.erase(std::remove_if(table.begin(), table.end(),
+                             [](const std::weak_ptr<Node>& one) { return one.expired(); }),
+              table.end());
+  table.push_back(node);
+  return node;
+}
+
+std::vector<std::shared_ptr<Node>> AllNodes() {
+  std::vector<std::shared_ptr<Node>> nodes;
+  std::lock_guard<std::mutex> lock(ForkSafeMutex());
+  for (const std::weak_ptr<Node>& one : NodeTable()) {
+    std::shared_ptr<Node> node = one.lock();
+    if (node != nullptr && node->fork_count_ == ForkCount()) nodes.push_back(std::move(node));
+  }
+  return nodes;
+}
+
+Node::Node(Options options)
+    : options_(std::move(options)), id_(NewToken()), fork_count_(ForkCount()) {}
+
+bool Node::Allows(const std::string& fabric) const {
+  return std::find(options_.fabrics.begin(), options_.fabrics.end(), fabric) !=
+         options_.fabrics.end();
+}
+
+void Node::AddLink(std::shared_ptr<Link> link) {
+  // Whoever finds the link can offer to its peer.
+  if (link->end() == End::kServer) offers_.AddLink(link->peer());
+  std::vector<uint64_t> untold;
+  {
+    std::lock_guard<std::mutex> lock(mu_);
+    if (link->end() == End::kClient) {
+      paths_[link->address()] = link->fabric();
+      const auto found = untold_.find(link->peer());
+      if (found != untold_.end()) {
+        untold = std::move(found->second);
+        untold_.erase(found);
+      }
+    }
+    links_.push_back(link);
+    link_count_.fetch_add(1);
+  }
+  TellOverAnotherLink(link->peer(), std::move(untold));
+}
+
+void Node::TellOverAnotherLink(const NodeId& server, std::vector<uint64_t> tickets) {
+  if (tickets.empty()) return;
+  if (const std::shared_ptr<Link> link = LinkToTell(server)) {
+    tickets.erase(std::remove_if(tickets.begin(), tickets.end(),
+                                 [&](uint64_t ticket) { return link->PostRelease(ticket); }),
+                  tickets.end());
+  }
+  std::lock_guard<std::mutex> lock(mu_);
+  // With its last link the server lets all go that it held for this node.
+  if (tickets.empty() || !ConnectedLocked(server)) return;
+  std::vector<uint64_t>& waiting = untold_[server];
+  waiting.insert(waiting.end(), tickets.begin(), tickets.end());
+  if (waiting.size() > kMostUntold) waiting.erase(waiting.begin(), waiting.end() - kMostUntold);
+}
+
+bool Node::ConnectedLocked(const NodeId& server) const {
+  return std::any_of(links_.begin(), links_.end(), [&](const std::shared_ptr<Link>& link) {
+    return link->end() == End::kClient && link->peer() == server;
+  });
+}
+
+void Node::RemoveLink(const std::shared_ptr<Link>& link) {
+  {
+    std::unique_lock<std::mutex> lock(mu_);
+    const auto found = std::find(links_.begin(), links_.end(), link);
+    if (found == links_.end()) {
+      lock.unlock();
+      return link->Close();
+    }
+    links_.erase(found);
+    link_count_.fetch_sub(1);
+    if (link->connection() != nullptr) {
+      counters_.stream_bytes_sent += link->connection()->stream_bytes_sent();
+      counters_.stream_bytes_received += link->connection()->stream_bytes_received();
+    }
+  }
+  if (link->end() == End::kServer) {
+    // Only now: until the peer cannot read over the link any more, the memory must keep its
+    // contents. Where the peer maps it, it sees that the link is closed, and looks after its copy.
+    // The link is not kept by this, as it owns the connection that runs it.
+    return link->Close([self = shared_from_this(), peer = link->peer()] {
+      const std::vector<Offers::Held> dropped = self->offers_.RemoveLink(peer);
+    });
+  }
+  link->Close();
+  TellOverAnotherLink(link->peer(), link->TakeUnconfirmedReleases());
+  std::lock_guard<std::mutex> lock(mu_);
+  if (!ConnectedLocked(link->peer())) untold_.erase(link->peer());
+}
+
+std::vector<uint64_t> Node::TakeUntold(const NodeId& server, size_t most) {
+  std::lock_guard<std::mutex> lock(mu_);
+  const auto found = untold_.find(server);
+  if (found == untold_.end()) return {};
+  std::vector<uint64_t>& waiting = found->second;
+  const auto end = waiting.begin() + static_cast<std::ptrdiff_t>(std::min(most, waiting.size()));
+  std::vector<uint64_t> taken(waiting.begin(), end);
+  waiting.erase(waiting.begin(), end);
+  if (waiting.empty()) untold_.erase(found);
+  return taken;
+}
+
+template <typename Fits>
+std::shared_ptr<Link> Node::Oldest(End end, const NodeId& peer, Fits fits) {
+  std::lock_guard<std::mutex> lock(mu_);
+  const auto found =
+      std::find_if(links_.begin(), links_.end(), [&](const std::shared_ptr<Link>& link) {
+        return link->end() == end && link->peer() == peer && fits(*link) && !link->closed();
+      });
+  return found == links_.end() ? nullptr : *found;
+}
+
+std::shared_ptr<Link> Node::LinkToRead(const NodeId& server, const LinkId& id) {
+  return Oldest(End::kClient, server,
+                [&](const Link& link) { return link.can_get() && link.id() == id; });
+}
+
+std::shared_ptr<Link> Node::LinkToTell(const NodeId& server) {
+  return Oldest(End::kClient, server, [](const Link& link) { return link.carries_stream(); });
+}
+
+std::shared_ptr<Link> Node::LinkReadBy(const NodeId& client) {
+  return Oldest(End::kServer, client, [](const Link& link) { return link.can_get(); });
+}
+
+Status Node::TakeMessages(Link* link, std::vector<Offers::Held>* released) {
+  std::vector<uint64_t> tickets;
+  const Status status = link->TakeMessages(kMessagesAtOnce, &tickets);
+  for (const uint64_t ticket : tickets) {
+    Offers::Held held = offers_.Release(link->peer(), ticket);
+    if (held.keep != nullptr) released->push_back(std::move(held));
+  }
+  return status;
+}
+
+std::map<std::string, std::string> Node::Paths() {
+  std::lock_guard<std::mutex> lock(mu_);
+  return paths_;
+}
+
+Counters Node::Count() {
+  const uint64_t offers_open = offers_.open();
+  std::lock_guard<std::mutex> lock(mu_);
+  Counters counters = counters_;
+  for (const std::shared_ptr<Link>& link : links_) {
+    if (link->connection() == nullptr) continue;
+    counters.stream_bytes_sent += link->connection()->stream_bytes_sent();
+    counters.stream_bytes_received += link->connection()->stream_bytes_received();
+  }
+  counters.offers_open = offers_open;
+  counters.links = links_.size();
+  return counters;
+}
+
+void Node::CountRendezvous(uint64_t bytes) {
+  std::lock_guard<std::mutex> lock(mu_);
+  ++counters_.rendezvous;
+  counters_.rendezvous_bytes += bytes;
+}
+
+void Node::CountChunked(uint64_t bytes) {
+  std::lock_guard<std::mutex> lock(mu_);
+  counters_.chunk_bytes += bytes;
+}
+
+void Node::CountStaged(uint64_t bytes) {
+  std::lock_guard<std::mutex> lock(mu_);
+  counters_.staged_bytes += bytes;
+}
+
+}  // namespace ar_grpc::protocol

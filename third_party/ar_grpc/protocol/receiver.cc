@@ -1,0 +1,210 @@
+// Copyright 2026 The AR-gRPC TensorFlow authors. Licensed under the Apache License, Version 2.0.
+
+#include "third_party/ar_grpc/protocol/receiver.h"
+
+#include <atomic>
+#include <utility>
+#include <vector>
+
+#include "third_party/ar_grpc/base/random.h"
+#include "third_party/ar_grpc/protocol/chunks.h"
+
+namespace ar_grpc::protocol {
+namespace {
+
+// Releases that were lost with their link and are told by one transfer's calls, at most.
+constexpr size_t kUntoldAtOnce = 16;
+
+Status Cancelled() { return {StatusCode::kCancelled, "the transfer was cancelled"}; }
+
+// What was copied before this was read before what is looked at after it.
+void CopiesEnded() {
+#if !defined(__SANITIZE_THREAD__)  // which knows no fences
+  std::atomic_thread_fence(std::memory_order_acquire);
+#endif
+}
+
+uint64_t NewTicket() {
+  uint64_t ticket = 0;
+  // Without getrandom it only names the transfer; then no peer reads memory (fabric/shm is off).
+  return FillRandom(&ticket, sizeof(ticket)) ? ticket : RandomSeed();
+}
+
+}  // namespace
+
+uint64_t RunningCalls::Begin() {
+  std::lock_guard<std::mutex> lock(mu_);
+  if (cancelled_) return 0;
+  running_[++last_] = nullptr;
+  return last_;
+}
+
+void RunningCalls::Started(uint64_t call, std::function<void()> cancel) {
+  {
+    std::lock_guard<std::mutex> lock(mu_);
+    const auto found = running_.find(call);
+    if (found == running_.end()) return;
+    if (!cancelled_) {
+      found->second = std::move(cancel);
+      return;
+    }
+  }
+  // Cancelled before the call could hear of it.
+  if (cancel) cancel();
+}
+
+void RunningCalls::Ended(uint64_t call) {
+  // What the function holds is destroyed without the lock.
+  std::map<uint64_t, std::function<void()>>::node_type ended;
+  std::lock_guard<std::mutex> lock(mu_);
+  ended = running_.extract(call);
+}
+
+void RunningCalls::Cancel() {
+  std::vector<std::function<void()>> cancels;
+  {
+    std::lock_guard<std::mutex> lock(mu_);
+    cancelled_ = true;
+    for (auto& [call, cancel] : running_) {
+      if (cancel) cancels.push_back(cancel);
+    }
+  }
+  for (const std::function<void()>& cancel : cancels) cancel();
+}
+
+std::shared_ptr<Receiver> Receiver::Create(Options options) {
+  return std::shared_ptr<Receiver>(new Receiver(std::move(options)));
+}
+
+Receiver::Receiver(Options options)
+    : options_(std::move(options)), ask_{options_.node->id(), NewTicket()} {}
+
+void Receiver::Start(const Offer& offer, TargetBuffer target, std::function<void(Status)> done) {
+  target_ = std::move(target);
+  done_ = std::move(done);
+  if (offer.ticket != ask_.ticket || offer.size != target_.size) {
+    GiveUp();
+    return End({StatusCode::kInternal, "the peer offered " + std::to_string(offer.size) +
+                                           " bytes where " + std::to_string(target_.size) +
+                                           " were asked for"});
+  }
+  sender_ = offer.sender;
+  options_.node->servers().RememberSender(options_.task, sender_);
+  for (const uint64_t ticket : options_.node->TakeUntold(sender_, kUntoldAtOnce)) {
+    ReleaseByCall(ticket);
+  }
+  if (target_.into == nullptr && target_.size > 0) {
+    Release(nullptr, sender_);
+    return End({StatusCode::kResourceExhausted,
+                "there is no memory for the " + std::to_string(target_.size) + " bytes to go to"});
+  }
+  if (gate_->closed()) {
+    Release(nullptr, sender_);
+    return End(Cancelled());
+  }
+  if (!offer.readable.has_value()) return FetchChunks(/*late=*/false);
+  std::shared_ptr<Link> link = options_.node->LinkToRead(sender_, offer.readable->link);
+  // Where the link has gone, the sender may hold the bytes all the same, for another link.
+  if (link == nullptr) return FetchChunks(/*late=*/true);
+  Read(std::move(link), *offer.readable);
+}
+
+void Receiver::Read(std::shared_ptr<Link> link, const Offer::Readable& from) {
+  OneSidedRead read;
+  read.link = link;
+  read.from = from;
+  read.target = target_;
+  read.gate = gate_;
+  read.run_in_pool = options_.run_in_pool;
+  read.allocate = options_.allocate;
+  read.most_copiers = options_.most_copiers;
+  StartOneSidedRead(std::move(read), [self = shared_from_this(), link = std::move(link)](
+                                         const Status& status) { self->ReadEnded(link, status); });
+}
+
+void Receiver::ReadEnded(const std::shared_ptr<Link>& link, const Status& status) {
+  if (gate_->closed()) {
+    Release(link, sender_);
+    return End(Cancelled());
+  }
+  // The sender held the bytes when it named the link, so if that is still open, they were held
+  // during the copy.
+  CopiesEnded();
+  if (link->closed() || status.code() == StatusCode::kUnavailable) {
+    return FetchChunks(/*late=*/true);
+  }
+  // This process cannot read them, but the stream can bring them.
+  if (status.code() == StatusCode::kResourceExhausted) return FetchChunks(/*late=*/false);
+  Release(link, sender_);
+  if (status.ok()) options_.node->CountRendezvous(target_.size);
+  End(status);
+}
+
+void Receiver::FetchChunks(bool late) {
+  TransferChunks(
+      target_.size, options_.chunks.bytes, options_.chunks.in_flight,
+      [self = shared_from_this(), late](uint64_t offset, uint64_t length,
+                                        std::function<void(Status)> done) {
+        self->StartChunk(offset, length, late, std::move(done));
+      },
+      [self = shared_from_this(), late](const Status& status) { self->ChunksEnded(late, status); });
+}
+
+void Receiver::StartChunk(uint64_t offset, uint64_t length, bool late,
+                          std::function<void(Status)> done) {
+  const uint64_t call = calls_.Begin();
+  if (call == 0) return done(Cancelled());
+  std::function<void()> cancel = options_.caller->Start(
+      {ask_.receiver, ask_.ticket, offset, length}, {target_.into + offset, length, gate_},
+      late ? kLateCallMs : 0, [self = shared_from_this(), call, done](Status status) {
+        self->calls_.Ended(call);
+        done(std::move(status));
+      });
+  calls_.Started(call, std::move(cancel));
+}
+
+void Receiver::ChunksEnded(bool late, const Status& status) {
+  Release(nullptr, sender_);
+  if (gate_->closed()) return End(Cancelled());
+  if (status.ok()) {
+    options_.node->CountChunked(target_.size);
+    return End(OkStatus());
+  }
+  // Whatever listens there now: the peer that offered the bytes cannot be reached.
+  End(late ? Status(StatusCode::kUnavailable,
+                    "the connection ended while the tensor was read: " + status.message())
+           : status);
+}
+
+void Receiver::GiveUp() {
+  const std::optional<NodeId> sender = options_.node->servers().SenderOf(options_.task);
+  if (sender.has_value()) return Release(nullptr, *sender);
+  // A peer that offered nothing takes it for a question about no tensor.
+  ReleaseByCall(ask_.ticket);
+}
+
+void Receiver::Release(const std::shared_ptr<Link>& link, const NodeId& server) {
+  if (link != nullptr && link->PostRelease(ask_.ticket)) return;
+  const std::shared_ptr<Link> other = options_.node->LinkToTell(server);
+  if (other != nullptr && other != link && other->PostRelease(ask_.ticket)) return;
+  ReleaseByCall(ask_.ticket);
+}
+
+void Receiver::ReleaseByCall(uint64_t ticket) {
+  options_.caller->Release({ask_.receiver, ticket, 0, 0});
+}
+
+void Receiver::Cancel() {
+  // In this order: what ends because of the calls must find that no more is to be begun.
+  gate_->Close();
+  calls_.Cancel();
+}
+
+void Receiver::End(Status status) {
+  // Let go first: whoever waits for the end may free what they refer to.
+  target_.keep.reset();
+  const std::function<void(Status)> done = std::move(done_);
+  done(std::move(status));
+}
+
+}  // namespace ar_grpc::protocol

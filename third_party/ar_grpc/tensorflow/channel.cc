@@ -1,0 +1,38 @@
+// Copyright 2026 The AR-gRPC TensorFlow authors. Licensed under the Apache License, Version 2.0.
+
+#include "third_party/ar_grpc/tensorflow/channel.h"
+
+#include "grpcpp/create_channel.h"
+#include "grpcpp/security/credentials.h"
+#include "tensorflow/tsl/platform/errors.h"
+#include "third_party/ar_grpc/grpc/channel_args.h"
+#include "third_party/ar_grpc/tensorflow/runtime.h"
+
+namespace ar_grpc {
+
+void SetNode(const std::shared_ptr<protocol::Node>& node, ::grpc::ChannelArguments* arguments) {
+  // Copied at once.
+  arguments->SetPointerWithVtable(kNodeArg, const_cast<std::shared_ptr<protocol::Node>*>(&node),
+                                  NodeArgVtable());
+}
+
+tsl::Status NewChannel(const std::shared_ptr<protocol::Node>& node, const std::string& host_port,
+                       const tensorflow::RPCOptions* rpc_options,
+                       tsl::SharedGrpcChannelPtr* channel) {
+  // It refuses what is no host and port, in TensorFlow's own words.
+  tsl::GrpcChannelSpec spec;
+  TF_RETURN_IF_ERROR(spec.AddHostPortsJob("peer", {{0, host_port}}));
+  ::grpc::ChannelArguments arguments = tsl::GetChannelArguments(rpc_options);
+  SetNode(node, &arguments);
+  *channel = ::grpc::CreateCustomChannel("dns:///" + host_port,
+                                         ::grpc::InsecureChannelCredentials(), arguments);
+  return tsl::OkStatus();
+}
+
+tsl::Status NewSessionChannel(const std::string& host_port,
+                              const tensorflow::RPCOptions* rpc_options,
+                              tsl::SharedGrpcChannelPtr* channel) {
+  return NewChannel(SessionNode(), host_port, rpc_options, channel);
+}
+
+}  // namespace ar_grpc

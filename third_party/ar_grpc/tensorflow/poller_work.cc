@@ -1,0 +1,25 @@
+// Copyright 2026 The AR-gRPC TensorFlow authors. Licensed under the Apache License, Version 2.0.
+
+#include "third_party/ar_grpc/tensorflow/poller_work.h"
+
+#include "tensorflow/core/framework/types.h"
+#include "third_party/ar_grpc/tensorflow/cpu_arena.h"
+
+namespace ar_grpc {
+
+bool EncodesOnPoller(const std::shared_ptr<protocol::Node>& node, bool is_dead,
+                     const tensorflow::Tensor& tensor) {
+  if (is_dead) return true;
+  // Strings and variants: every element is encoded.
+  if (!tensorflow::DataTypeCanUseMemcpy(tensor.dtype())) {
+    return tensor.AllocatedBytes() <= kLargestOnPoller;
+  }
+  if (tensor.TotalBytes() <= kLargestOnPoller) return true;
+  // A message refers to the tensor's bytes, and so does an offer; only one outside of the arena may
+  // have to be copied into it first (staged).
+  const CpuArena* const arena = CpuArena::Get();
+  return node == nullptr || arena == nullptr ||
+         arena->Owns(tensor.tensor_data().data(), tensor.TotalBytes());
+}
+
+}  // namespace ar_grpc
