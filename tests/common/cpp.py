@@ -55,9 +55,23 @@ CONFORMANCE = {
     ],
     "shm_test": [*_FABRICS, "tests/conformance/shm_*.cc"],
 }
+_VERBS = ["base/*.cc", "memory/s*.cc", "fabric/verbs/*.cc"]
+#: They run in virtual RDMA hosts, and are built in the variant `plain` only.
+VERBS = {
+    "abi_test": [],
+    "conformance_test": [
+        "tests/conformance/fabric_conformance_test.cc",
+        *CONFORMANCE["fabric_conformance_test"],
+        "fabric/verbs/*.cc",
+    ],
+    "failures_test": _VERBS,
+    "read_test": _VERBS,
+    "transfer_program": _VERBS,
+}
 _PROGRAMS = {
     **{f"tests/units/{name}": sources for name, sources in UNITS.items()},
     **{f"tests/conformance/{name}": sources for name, sources in CONFORMANCE.items()},
+    **{f"tests/verbs/{name}": sources for name, sources in VERBS.items()},
 }
 # A stack needs lines and functions; the rest of -g takes a third of the compiler's time.
 _FLAGS = ["-std=c++17", "-O1", "-g1", "-Wall", "-Wextra", "-Werror", f"-I{REPO}", "-pthread"]
@@ -85,7 +99,7 @@ def _rules(folder: Path) -> None:
     lines = [
         f"rule compile\n command = {command} -MD -MF $out.d -c $in -o $out",
         " depfile = $out.d\n deps = gcc",
-        f"rule link\n command = {command} $in -o $out",
+        f"rule link\n command = {command} $in -o $out -ldl",
     ]
     for variant, flags in VARIANTS.items():
         setting = f" flags = {shlex.join(flags)}"

@@ -33,6 +33,14 @@ network() {
     rdma link add "${driver}0" type "$driver" netdev "$interface" &&
     tc qdisc add dev "$interface" root netem limit 100000 delay "$delay" loss "$loss"
 }
+# What was sent may still wait in a slow link's queue, and would go with the host. It stays there
+# where the other host has gone.
+drain() {
+  for _ in $(seq 40); do
+    tc -s qdisc show dev "$interface" | grep -q "backlog 0b 0p" && return
+    sleep 0.05
+  done
+}
 run() {
   ulimit -l unlimited
   ulimit -n 65536
@@ -50,6 +58,7 @@ if why=$(network 2>&1); then
   # shellcheck disable=SC2016 # the shell inside expands it
   chroot $root /bin/bash -c 'run "$1"' run "$folder"
   echo $? >"$root$folder/status"
+  drain
 else
   echo "$why" >"$root$folder/refused"
 fi

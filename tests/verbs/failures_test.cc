@@ -1,0 +1,266 @@
+// Copyright 2026 The AR-gRPC TensorFlow authors. Licensed under the Apache License, Version 2.0.
+
+// libibverbs whose calls fail, one in each child: the attempt that meets it ends with a clear
+// status, the next one works, and nothing is left. Its functions are wrapped where this process
+// keeps them.
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <thread>
+#include <vector>
+
+#include "tests/verbs/pair.h"
+#include "third_party/ar_grpc/base/reactor.h"
+#include "third_party/ar_grpc/fabric/verbs/library.h"
+#include "third_party/ar_grpc/fabric/verbs/verbs.h"
+#include "third_party/ar_grpc/memory/segment.h"
+
+namespace ar_grpc::fabric::verbs::testing {
+namespace {
+
+// As they are in the library.
+Library real;
+abi::ContextOperations real_operations;
+
+// Which call of a function fails, from now on; 0: none.
+using Nth = std::atomic<int>;
+
+bool Fails(Nth* nth, int error) {
+  if (*nth == 0 || --*nth > 0) return false;
+  errno = error;
+  return true;
+}
+
+template <auto kFunction>
+Nth nth_fails{0};
+// What a function has made and its counterpart not ended.
+template <auto kMaker>
+std::atomic<int> living{0};
+
+template <auto kFunction>
+struct Maker;
+template <typename Made, typename... Arguments, Made* (*Library::*kFunction)(Arguments...)>
+struct Maker<kFunction> {
+  static Made* Call(Arguments... arguments) {
+    if (Fails(&nth_fails<kFunction>, ENOMEM)) return nullptr;
+    Made* const made = (real.*kFunction)(arguments...);
+    if (made != nullptr) ++living<kFunction>;
+    return made;
+  }
+};
+
+template <auto kFunction, auto kMaker>
+struct Ender;
+template <typename Made, typename Result, Result (*Library::*kFunction)(Made), auto kMaker>
+struct Ender<kFunction, kMaker> {
+  static Result Call(Made made) {
+    --living<kMaker>;
+    return (real.*kFunction)(made);
+  }
+};
+
+// Gives kAnswer, and EIO as errno.
+template <auto kFunction, int kAnswer>
+struct Refuser;
+template <typename Result, typename... Arguments, Result (*Library::*kFunction)(Arguments...),
+          int kAnswer>
+struct Refuser<kFunction, kAnswer> {
+  static Result Call(Arguments... arguments) {
+    if (Fails(&nth_fails<kFunction>, EIO)) return kAnswer;
+    return (real.*kFunction)(arguments...);
+  }
+};
+
+Nth post_fails{0};
+int PostSend(abi::QueuePair* pair, abi::SendRequest* request, abi::SendRequest** refused) {
+  return Fails(&post_fails, EIO) ? EIO : real_operations.post_send(pair, request, refused);
+}
+
+Nth poll_fails{0};
+int Poll(abi::CompletionQueue* queue, int count, abi::WorkCompletion* completions) {
+  return Fails(&poll_fails, EIO) ? -1 : real_operations.poll_cq(queue, count, completions);
+}
+
+Nth notify_fails{0};
+int Notify(abi::CompletionQueue* queue, int solicited_only) {
+  return Fails(&notify_fails, EIO) ? EIO : real_operations.req_notify_cq(queue, solicited_only);
+}
+
+abi::Context* OpenDevice(abi::Device* device) {
+  abi::Context* const context = Maker<&Library::open_device>::Call(device);
+  if (context == nullptr) return nullptr;
+  real_operations = context->operations;
+  context->operations.post_send = PostSend;
+  context->operations.poll_cq = Poll;
+  context->operations.req_notify_cq = Notify;
+  return context;
+}
+
+template <auto kMaker, auto kEnder>
+void WrapPair(Library* library) {
+  library->*kMaker = Maker<kMaker>::Call;
+  library->*kEnder = Ender<kEnder, kMaker>::Call;
+}
+
+template <auto kFunction, int kAnswer>
+void Wrap(Library* library) {
+  library->*kFunction = Refuser<kFunction, kAnswer>::Call;
+}
+
+void WrapAll() {
+  // The fabric's own, which it made as an object that can be changed.
+  auto* const library = const_cast<Library*>(Value(LoadLibrary()));
+  real = *library;
+  WrapPair<&Library::get_device_list, &Library::free_device_list>(library);
+  WrapPair<&Library::open_device, &Library::close_device>(library);
+  WrapPair<&Library::alloc_pd, &Library::dealloc_pd>(library);
+  WrapPair<&Library::reg_mr, &Library::dereg_mr>(library);
+  WrapPair<&Library::create_comp_channel, &Library::destroy_comp_channel>(library);
+  WrapPair<&Library::create_cq, &Library::destroy_cq>(library);
+  WrapPair<&Library::create_qp, &Library::destroy_qp>(library);
+  library->open_device = OpenDevice;
+  Wrap<&Library::query_device, EIO>(library);
+  Wrap<&Library::query_port, EIO>(library);
+  Wrap<&Library::query_gid_table, -EIO>(library);
+  Wrap<&Library::modify_qp, EIO>(library);
+  Wrap<&Library::get_cq_event, -1>(library);
+}
+
+// Two ends meet, one reads from the other twice, and both close.
+Status Attempt() {
+  constexpr size_t kBytes = 100000;
+  const auto segment = Value(memory::Segment::Create(kBytes));
+  segment->data()[kBytes - 1] = 77;
+  const auto registration = Get().Register(segment, 0, kBytes, Access::kRead);
+  if (!registration.ok()) return registration.status();
+  End server;
+  End client;
+  const auto accept = Get().Accept(server.events());
+  if (!accept.ok()) return accept.status();
+  const auto connect = Get().Connect(client.events());
+  if (!connect.ok()) return connect.status();
+  (*connect)->TakeFrame(*server.NextFrame());
+  const auto answer = client.NextFrame();
+  if (!answer.has_value()) return client.Take().status();
+  (*accept)->TakeFrame(*answer);
+  const auto ready = server.NextFrame();
+  if (!ready.has_value()) return server.Take().status();
+  (*connect)->TakeFrame(*ready);
+  const auto reader = Value(client.Take());
+  const auto owner = Value(server.Take());
+  const Key key = Value(owner->Export(*registration));
+  Status status;
+  for (int i = 0; i < 2 && status.ok(); ++i) {
+    std::vector<uint8_t> into(kBytes);
+    status = GetNow(*reader, key, 0, into.data(), kBytes);
+    if (status.ok()) Check(into.back() == 77, "wrong bytes");
+  }
+  CloseNow(*reader);
+  CloseNow(*owner);
+  return status;
+}
+
+// What is there while a device is open and has no connections.
+bool Quiet(size_t descriptors) {
+  return living<&Library::get_device_list> == 0 && living<&Library::open_device> == 1 &&
+         living<&Library::alloc_pd> == 1 && living<&Library::reg_mr> == 0 &&
+         living<&Library::create_comp_channel> == 1 && living<&Library::create_cq> == 0 &&
+         living<&Library::create_qp> == 0 &&
+         // Of its commands, its events and its completions.
+         Descriptors() == descriptors + 3;
+}
+
+struct Case {
+  const char* name;
+  Nth* nth;
+  int call;
+  StatusCode code;
+  const char* says;
+};
+
+void Run(const Case& one) {
+  RunOnReactor([] {});
+  int count = 0;
+  real.free_device_list(real.get_device_list(&count));
+  const size_t descriptors = Descriptors();
+  *one.nth = one.call;
+  CheckCode(Attempt(), one.code, one.says);
+  Check(*one.nth == 0, "the call did not come");
+  CheckCode(Attempt(), StatusCode::kOk);
+  const auto begin = std::chrono::steady_clock::now();
+  while (!Quiet(descriptors)) {
+    Check(std::chrono::steady_clock::now() - begin < kPatience, "something is left");
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+}
+
+template <auto kFunction>
+constexpr Nth* Of() {
+  return &nth_fails<kFunction>;
+}
+
+// In the order of the calls. The server's end comes before the client's, and the client connects
+// first.
+const std::vector<Case>& Cases() {
+  constexpr auto kOk = StatusCode::kOk;
+  constexpr auto kUnavailable = StatusCode::kUnavailable;
+  constexpr auto kExhausted = StatusCode::kResourceExhausted;
+  static const auto* const cases = new std::vector<Case>{
+      {"get_device_list", Of<&Library::get_device_list>(), 1, kUnavailable, "listing RDMA devices"},
+      {"open_device", Of<&Library::open_device>(), 1, kUnavailable, "rxe0: cannot be opened"},
+      {"query_device", Of<&Library::query_device>(), 1, kUnavailable, "rxe0: cannot be queried"},
+      {"query_port", Of<&Library::query_port>(), 1, kUnavailable, "port of rxe0 cannot be queried"},
+      {"query_gid_table", Of<&Library::query_gid_table>(), 1, kUnavailable, "the GIDs of rxe0"},
+      {"alloc_pd", Of<&Library::alloc_pd>(), 1, kUnavailable, "rxe0: no protection domain"},
+      {"create_comp_channel", Of<&Library::create_comp_channel>(), 1, kUnavailable,
+       "no completion channel"},
+      {"reg_mr", Of<&Library::reg_mr>(), 1, kExhausted, "registering 100000 bytes with rxe0/1"},
+      {"query_port of a server", Of<&Library::query_port>(), 3, kUnavailable, "port of rxe0/1"},
+      {"query_gid_table of a server", Of<&Library::query_gid_table>(), 2, kUnavailable, "the GIDs"},
+      {"create_cq", Of<&Library::create_cq>(), 1, kExhausted, "a completion queue of rxe0/1"},
+      {"create_qp", Of<&Library::create_qp>(), 1, kExhausted, "a queue pair of rxe0/1"},
+      {"modify_qp to be initialized", Of<&Library::modify_qp>(), 1, kUnavailable, "initialized"},
+      {"req_notify_cq", &notify_fails, 1, kUnavailable, "asking rxe0/1 for events"},
+      {"create_cq of a client", Of<&Library::create_cq>(), 2, kExhausted, "a completion queue"},
+      {"create_qp of a client", Of<&Library::create_qp>(), 2, kExhausted, "a queue pair"},
+      {"modify_qp to be connected", Of<&Library::modify_qp>(), 3, kUnavailable, "connected to"},
+      {"modify_qp to be ready", Of<&Library::modify_qp>(), 4, kUnavailable, "ready to send"},
+      {"modify_qp of a server", Of<&Library::modify_qp>(), 5, kUnavailable, "connected to"},
+      {"modify_qp of a server to be ready", Of<&Library::modify_qp>(), 6, kUnavailable, "ready"},
+      {"reg_mr of a target", Of<&Library::reg_mr>(), 2, kExhausted, "registering 100000 bytes"},
+      {"post_send", &post_fails, 1, kUnavailable, "posting to rxe0/1: Input/output error"},
+      {"get_cq_event", Of<&Library::get_cq_event>(), 1, kUnavailable, "rxe0/1: its events"},
+      {"req_notify_cq after an event", &notify_fails, 3, kUnavailable, "asking rxe0/1 for events"},
+      {"poll_cq", &poll_fails, 1, kUnavailable, "rxe0/1 gives no completions"},
+      {"modify_qp to be stopped", Of<&Library::modify_qp>(), 7, kOk, ""},
+  };
+  return *cases;
+}
+
+}  // namespace
+}  // namespace ar_grpc::fabric::verbs::testing
+
+int main() {
+  using namespace ar_grpc::fabric::verbs::testing;  // NOLINT: a test's main
+  WrapAll();
+  for (const Case& one : Cases()) {
+    std::printf("%s: ", one.name);
+    std::fflush(stdout);
+    const auto begin = std::chrono::steady_clock::now();
+    const pid_t child = fork();
+    Check(child >= 0, "fork");
+    if (child == 0) {
+      Run(one);
+      std::_Exit(0);
+    }
+    int status = -1;
+    Check(waitpid(child, &status, 0) == child && status == 0, one.name);
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+    std::printf("ok (%.2f s)\n", took.count());
+  }
+  std::printf("%zu calls failed\n", Cases().size());
+  return 0;
+}

@@ -1,0 +1,75 @@
+// Copyright 2026 The AR-gRPC TensorFlow authors. Licensed under the Apache License, Version 2.0.
+
+#include "third_party/ar_grpc/fabric/verbs/address.h"
+
+#include <algorithm>
+#include <string>
+
+namespace ar_grpc::fabric::verbs {
+namespace {
+
+constexpr size_t kMostNames = 2;
+constexpr size_t kSubnetPrefix = 8;  // bytes of a GID
+
+std::string LayerName(uint8_t layer) {
+  return layer == abi::kLinkLayerEthernet ? "Ethernet (RoCE)" : "InfiniBand";
+}
+
+Status Unreachable(const std::string& why) { return Status(StatusCode::kUnavailable, why); }
+
+}  // namespace
+
+StatusOr<Route> FindRoute(const Address& own, const Address& peer) {
+  if (own.link_layer != peer.link_layer) {
+    return Unreachable("the RDMA device here is on " + LayerName(own.link_layer) +
+                       ", the peer's on " + LayerName(peer.link_layer));
+  }
+  for (const NetworkName& ours : own.names) {
+    const auto same =
+        std::find_if(peer.names.begin(), peer.names.end(),
+                     [&ours](const NetworkName& theirs) { return theirs.family == ours.family; });
+    if (same == peer.names.end()) continue;
+    if (ours.family == Family::kInfiniBand &&
+        !std::equal(ours.gid.begin(), ours.gid.begin() + kSubnetPrefix, same->gid.begin())) {
+      return Unreachable("the peer's RDMA device is in another InfiniBand subnet");
+    }
+    return Route{ours.index, *same, peer.lid};
+  }
+  return Unreachable("the RDMA devices here and at the peer have no IP family in common");
+}
+
+void Encode(const Address& address, Writer* writer) {
+  writer->Put(address.link_layer);
+  writer->Put(address.lid);
+  writer->Put(static_cast<uint8_t>(address.names.size()));
+  for (const NetworkName& name : address.names) {
+    writer->Put(static_cast<uint8_t>(name.family));
+    writer->Put(name.gid);
+  }
+}
+
+StatusOr<Address> DecodeAddress(Reader* reader) {
+  const Status malformed(StatusCode::kInvalidArgument, "the peer's RDMA address is malformed");
+  Address address;
+  uint8_t count = 0;
+  if (!reader->Get(&address.link_layer) || !reader->Get(&address.lid) || !reader->Get(&count)) {
+    return malformed;
+  }
+  const bool ethernet = address.link_layer == abi::kLinkLayerEthernet;
+  if (!ethernet && address.link_layer != abi::kLinkLayerInfiniBand) return malformed;
+  // Without a LID no packet finds an InfiniBand port.
+  if (!ethernet && address.lid == 0) return malformed;
+  if (count == 0 || count > kMostNames) return malformed;
+  for (uint8_t i = 0; i < count; ++i) {
+    uint8_t family = 0;
+    NetworkName name;
+    if (!reader->Get(&family) || !reader->Get(&name.gid)) return malformed;
+    if (family > static_cast<uint8_t>(Family::kIpv6)) return malformed;
+    name.family = static_cast<Family>(family);
+    if (ethernet == (name.family == Family::kInfiniBand)) return malformed;
+    address.names.push_back(name);
+  }
+  return address;
+}
+
+}  // namespace ar_grpc::fabric::verbs

@@ -1,0 +1,163 @@
+// Copyright 2026 The AR-gRPC TensorFlow authors. Licensed under the Apache License, Version 2.0.
+
+#include "third_party/ar_grpc/fabric/verbs/attachment.h"
+
+#include <pthread.h>
+#include <signal.h>
+
+#include <mutex>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "third_party/ar_grpc/base/os.h"
+#include "third_party/ar_grpc/fabric/verbs/connection.h"
+#include "third_party/ar_grpc/fabric/verbs/frame.h"
+#include "third_party/ar_grpc/fabric/verbs/queue_pair.h"
+
+namespace ar_grpc::fabric::verbs {
+namespace {
+
+// Runs what waits for the network in a thread of its own.
+Status RunAside(std::function<void()> task) {
+  // The process's signals are for its own threads.
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  Status status;
+  try {
+    std::thread([task = std::move(task)] { task(); }).detach();
+  } catch (const std::system_error& error) {
+    status = ErrnoStatus(error.code().value(), "starting a thread that connects a queue pair");
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return status;
+}
+
+// Outlives its Attachment while a thread connects.
+class Attempt : public std::enable_shared_from_this<Attempt> {
+ public:
+  Attempt(std::shared_ptr<QueuePair> pair, const Device::Port& port, Role role, AttachEvents events)
+      : pair_(std::move(pair)), port_(port), role_(role), events_(std::move(events)) {}
+
+  void Begin() {
+    if (role_ == Role::kServer) events_.send(Encode(pair_->Describe(port_)));
+  }
+
+  void TakeFrame(const std::string& frame) {
+    switch (Expected()) {
+      case State::kHello:
+        return TakeHello(frame);
+      case State::kReady:
+        if (!IsReadyFrame(frame)) return Finish(Malformed());
+        return Finish(Status());
+      case State::kConnecting:
+        // Only a peer that does not wait for its answer.
+        return Finish(Malformed());
+      case State::kOver:
+        return;
+    }
+  }
+
+  void GiveUp() {
+    {
+      std::lock_guard<std::mutex> lock(mu_);
+      if (std::exchange(state_, State::kOver) == State::kOver) return;
+    }
+    pair_->Close({});
+  }
+
+ private:
+  enum class State { kHello, kConnecting, kReady, kOver };
+
+  static Status Malformed() {
+    return Status(StatusCode::kInvalidArgument, "the peer's RDMA end does not keep to the order");
+  }
+
+  State Expected() {
+    std::lock_guard<std::mutex> lock(mu_);
+    return state_;
+  }
+
+  // false: given up meanwhile.
+  bool Advance(State from, State to) {
+    std::lock_guard<std::mutex> lock(mu_);
+    if (state_ != from) return false;
+    state_ = to;
+    return true;
+  }
+
+  void TakeHello(const std::string& frame) {
+    StatusOr<Hello> hello = DecodeHello(frame);
+    if (!hello.ok()) return Finish(hello.status());
+    if (!Advance(State::kHello, State::kConnecting)) return;
+    peer_seal_ = hello->seal;
+    Status status =
+        RunAside([self = shared_from_this(), peer = std::move(*hello)] { self->Connect(peer); });
+    if (!status.ok()) Finish(std::move(status));
+  }
+
+  void Connect(const Hello& peer) {
+    Status status = pair_->Connect(port_, peer);
+    if (!status.ok()) return Finish(std::move(status));
+    if (role_ == Role::kServer) {
+      // The client may use its end as soon as it knows.
+      if (!Advance(State::kConnecting, State::kReady)) return;
+      events_.send(ReadyFrame());
+      return Finish(Status());
+    }
+    if (Advance(State::kConnecting, State::kReady)) events_.send(Encode(pair_->Describe(port_)));
+  }
+
+  void Finish(Status status) {
+    {
+      std::lock_guard<std::mutex> lock(mu_);
+      if (std::exchange(state_, State::kOver) == State::kOver) return;
+    }
+    if (status.ok()) {
+      return events_.done(
+          std::unique_ptr<Connection>(std::make_unique<VerbsConnection>(pair_, peer_seal_)));
+    }
+    pair_->Close({});
+    events_.done(std::move(status));
+  }
+
+  const std::shared_ptr<QueuePair> pair_;
+  const Device::Port port_;
+  const Role role_;
+  const AttachEvents events_;
+  uint64_t peer_seal_ = 0;  // set before kConnecting ends
+  std::mutex mu_;
+  State state_ = State::kHello;
+};
+
+class VerbsAttachment final : public Attachment {
+ public:
+  explicit VerbsAttachment(std::shared_ptr<Attempt> attempt) : attempt_(std::move(attempt)) {}
+  ~VerbsAttachment() override { attempt_->GiveUp(); }
+  void TakeFrame(const std::string& frame) override {
+    const std::shared_ptr<Attempt> attempt = attempt_;  // an event may destroy this
+    attempt->TakeFrame(frame);
+  }
+
+ private:
+  const std::shared_ptr<Attempt> attempt_;
+};
+
+}  // namespace
+
+StatusOr<std::unique_ptr<Attachment>> Attach(std::shared_ptr<Device> device, Role role,
+                                             AttachEvents events) {
+  StatusOr<Device::Port> port = device->QueryPort();
+  if (!port.ok()) return port.status();
+  StatusOr<std::shared_ptr<QueuePair>> pair = QueuePair::Create(std::move(device));
+  if (!pair.ok()) return pair.status();
+  auto attempt = std::make_shared<Attempt>(std::move(*pair), *port, role, std::move(events));
+  auto attachment = std::make_unique<VerbsAttachment>(attempt);
+  attempt->Begin();
+  return std::unique_ptr<Attachment>(std::move(attachment));
+}
+
+}  // namespace ar_grpc::fabric::verbs

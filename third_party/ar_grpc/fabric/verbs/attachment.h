@@ -1,0 +1,22 @@
+// Copyright 2026 The AR-gRPC TensorFlow authors. Licensed under the Apache License, Version 2.0.
+#ifndef THIRD_PARTY_AR_GRPC_FABRIC_VERBS_ATTACHMENT_H_
+#define THIRD_PARTY_AR_GRPC_FABRIC_VERBS_ATTACHMENT_H_
+
+#include <memory>
+
+#include "third_party/ar_grpc/base/status.h"
+#include "third_party/ar_grpc/fabric/fabric.h"
+#include "third_party/ar_grpc/fabric/verbs/device.h"
+
+namespace ar_grpc::fabric::verbs {
+
+enum class Role { kServer, kClient };
+
+// Three frames make a connection: the server's Hello, the client's, and the server's word that its
+// end takes operations.
+StatusOr<std::unique_ptr<Attachment>> Attach(std::shared_ptr<Device> device, Role role,
+                                             AttachEvents events);
+
+}  // namespace ar_grpc::fabric::verbs
+
+#endif  // THIRD_PARTY_AR_GRPC_FABRIC_VERBS_ATTACHMENT_H_
