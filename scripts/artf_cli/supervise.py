@@ -90,6 +90,10 @@ class Child:
             return None
         return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
 
+    def kill(self) -> None:
+        """Ends it at once; what it started is the group's to end."""
+        os.kill(self.pid, signal.SIGKILL)
+
     def send(self, line: str) -> None:
         """Writes a line to its standard input; a child that is gone shows up in `Group.read`."""
         assert self.process.stdin is not None

@@ -53,6 +53,8 @@ STREAMS = ("stdout", "stderr")
 #: Packets that wait for the cable: more than any burst of READs. The device drops what exceeds it.
 _QUEUE = 4096
 _STOP_S = 10.0
+# From a command's end to the host's: two seconds for its link's queue, and as much again.
+_POWER_OFF_S = 10.0
 _POLL_S = 0.02
 
 
@@ -143,9 +145,22 @@ class Machine:
         self._child = child
         self._folder = folder
         self._outputs = dict(zip(STREAMS, outputs))
+        self._command_ended: float | None = None
 
     def ended(self) -> bool:
-        return self._child.status() is not None
+        """Whether the host is off.
+
+        One that does not come to its end after its command has is switched off: that was seen twice
+        on a busy machine, and the outcome is known by then.
+        """
+        if self._child.status() is not None:
+            return True
+        if self._command_ended is None:
+            if (self._folder / "status").exists():
+                self._command_ended = time.monotonic()
+        elif time.monotonic() - self._command_ended > _POWER_OFF_S:
+            self._child.kill()
+        return False
 
     def output(self, name: str) -> str:
         """What the command has written so far to `stdout` or `stderr`."""

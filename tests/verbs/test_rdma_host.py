@@ -74,6 +74,18 @@ def test_a_command_has_its_words_and_both_streams(tmp_path: Path) -> None:
     assert done == Outcome(7, f" a 'b'\n\t$HOME \ntwo\nlines {tmp_path}\n", "second\n")
 
 
+def test_a_host_that_does_not_end_is_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its command has ended, and its outcome counts; this one drains its link's queue meanwhile."""
+    monkeypatch.setattr(machine, "_POWER_OFF_S", 0.1)
+    script = (
+        "tc qdisc change dev veth0 root netem delay 60s; ping -c1 -W1 10.7.0.99; echo said; exit 3"
+    )
+    began = time.monotonic()
+    done = run("bash", "-c", script)
+    assert (done.status, done.stdout.splitlines()[-1]) == (3, "said")
+    assert time.monotonic() - began < 30
+
+
 @pytest.mark.parametrize("driver", machine.DRIVERS)
 def test_the_device_is_there(driver: str) -> None:
     done = run("bash", "-c", "rdma link show; ibv_devices", link=Link(driver))
