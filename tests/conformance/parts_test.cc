@@ -144,8 +144,10 @@ struct TestRing {
   static constexpr size_t kCapacity = 64;
   RingControl control{};
   std::array<uint8_t, kCapacity> data{};
-  UniqueFd wake = Value(NewWakeFd());
-  RingView view{&control, &control.reader_armed, data.data(), kCapacity, wake.get()};
+  std::array<std::unique_ptr<Doorbell>, 2> doorbells = Value(NewDoorbells());
+  // Polls readable after either end was woken.
+  Doorbell& woken = *doorbells[1];
+  RingView view{&control, &control.reader_armed, data.data(), kCapacity, doorbells[0].get()};
 };
 
 StatusOr<size_t> Write(RingWriter& writer, const void* from, size_t size) {
@@ -175,20 +177,20 @@ void WakesOnlySleepers() {
   RingReader reader(ring.view);
   std::array<uint8_t, TestRing::kCapacity> bytes{};
   Value(Write(writer, bytes.data(), 1));
-  Check(!Readable(ring.wake.get(), 0), "the reader does not sleep");
+  Check(!Readable(ring.woken.fd(), 0), "the reader does not sleep");
   Value(reader.Read(bytes.data(), 1));
   Check(Value(reader.Arm()), "empty");
   Value(Write(writer, bytes.data(), 1));
-  Check(Readable(ring.wake.get(), 0), "the reader sleeps");
-  ClearWakeUp(ring.wake.get());
+  Check(Readable(ring.woken.fd(), 0), "the reader sleeps");
+  ring.woken.Clear();
   Value(Write(writer, bytes.data(), 1));
-  Check(!Readable(ring.wake.get(), 0), "once is enough");
+  Check(!Readable(ring.woken.fd(), 0), "once is enough");
   Check(!Value(writer.Arm()), "it is not full");
   Check(Value(Write(writer, bytes.data(), 64)) == 62 && Value(writer.Arm()), "it is full");
   Value(reader.Read(bytes.data(), 31));
-  Check(!Readable(ring.wake.get(), 0), "more than half is left");
+  Check(!Readable(ring.woken.fd(), 0), "more than half is left");
   Value(reader.Read(bytes.data(), 1));
-  Check(Readable(ring.wake.get(), 0), "half is left");
+  Check(Readable(ring.woken.fd(), 0), "half is left");
 }
 
 void AReaderCatchesALyingWriter() {

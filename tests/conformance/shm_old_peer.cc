@@ -3,6 +3,10 @@
 // Peers of the release before: version 1 of what is said to attach. They have the stream only.
 
 #include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <thread>
 
 #include "tests/conformance/shm_support.h"
 #include "third_party/ar_grpc/fabric/shm/shm.h"
@@ -79,13 +83,56 @@ void AnOldConnectorsRegionIsNotLookedAt() {
   CheckRefused(forge(kSegmentSize, {}), StatusCode::kInvalidArgument, "3 descriptors");
 }
 
-// One that blocks: the acceptor makes sure that it does not, as long as the peer leaves it so.
-void AnOldConnectorsEventFdDoesNotBlock() {
-  Forger forger(shm::kOldVersion);
-  Check(fcntl(forger.wake.get(), F_SETFL, 0) == 0, "fcntl");
-  const Outcome outcome = Forge(forger);
-  CheckOk(outcome.accepted.status());
-  Check((fcntl(forger.wake.get(), F_GETFL) & O_NONBLOCK) != 0, "does not block");
+// Its eventfds are open files of both ends: it may make them block, fill them and empty them.
+// `wakes_peer` and `wakes_ours` are the peer's descriptors of them.
+void CheckNeverBlocks(Connection& ours, ConnectionHeader& header, int direction, int wakes_peer,
+                      int wakes_ours) {
+  for (const int fd : {wakes_peer, wakes_ours}) Check(fcntl(fd, F_SETFL, 0) == 0, "fcntl");
+  const uint64_t most = UINT64_MAX - 1;
+  Check(write(wakes_peer, &most, sizeof(most)) == sizeof(most), "full");
+  Ended ended;
+  std::thread([&ours, &header, direction, wakes_ours, done = ended.done()] {
+    for (int i = 0; i < 100; ++i) {
+      header.bytes[direction].reader_armed = 1;
+      Check(Value(WriteText(ours, "x")) == 1, "written to a full one");
+      header.bytes[direction].reader_armed = 1;
+      Check(Value(ours.Post(Message())), "posted");
+    }
+    const uint64_t one = 1;
+    for (int i = 0; i < 3; ++i) {
+      Check(write(wakes_ours, &one, sizeof(one)) == sizeof(one), "rung");
+      Check(Readable(ours.wake_fd(), kTimeoutMs), "woken");
+      // Emptied between the wake-up and its end.
+      uint64_t taken = 0;
+      Check(i > 0 || read(wakes_ours, &taken, sizeof(taken)) == sizeof(taken), "emptied");
+      ours.ClearWake();
+      Check(!Readable(ours.wake_fd(), 0), "cleared");
+      ours.ClearWake();
+    }
+    ours.Close(nullptr);
+    Check(Readable(ours.wake_fd(), kTimeoutMs), "its own waiter hears of the end");
+    done(Status());
+  }).detach();
+  Check(ended.Ready(kTimeoutMs), "a peer made this end block");
+  Check(Readable(wakes_peer, 0), "the peer is awake");
+}
+
+void AnOldPeerCannotBlockAWakeUp() {
+  {
+    Forger forger(shm::kOldVersion);
+    const Outcome outcome = Forge(forger);
+    CheckOk(outcome.accepted.status());
+    CheckNeverBlocks(**outcome.accepted, forger.header(), 1, forger.wake.get(),
+                     forger.peer_wake.get());
+  }
+  shm::Answer answer;
+  answer.version = shm::kOldVersion;
+  std::vector<UniqueFd> passed;
+  const auto connection = Value(ConnectToForged({{Encode(answer), {}}}, shm::kOldVersion, &passed));
+  const auto memory =
+      Value(Map(passed[0].get(), ConnectionBytes(kRingBytes), PROT_READ | PROT_WRITE, MAP_SHARED));
+  CheckNeverBlocks(*connection, *reinterpret_cast<ConnectionHeader*>(memory.get()), 0,
+                   passed[2].get(), passed[1].get());
 }
 
 void AnOldAcceptorIsAttachedTo() {
@@ -131,7 +178,7 @@ std::vector<Case> ShmOldPeerCases() {
   return {
       {"an old connector attaches", AnOldConnectorAttaches},
       {"an old connector's region is not looked at", AnOldConnectorsRegionIsNotLookedAt},
-      {"an old connector's eventfd does not block", AnOldConnectorsEventFdDoesNotBlock},
+      {"an old peer cannot block a wake-up", AnOldPeerCannotBlockAWakeUp},
       {"an old acceptor is attached to", AnOldAcceptorIsAttachedTo},
       {"today's ends speak the old version", TodaysEndsSpeakTheOldVersion},
   };

@@ -122,8 +122,7 @@ std::unique_ptr<Connection> Forger::End() {
   parts.memory = memory.data;
   parts.ring_bytes = ring_bytes;
   parts.role = Role::kConnector;
-  parts.wake = std::move(wake);
-  parts.peer_wake = std::move(peer_wake);
+  parts.doorbell = PipeDoorbell(std::move(wake), std::move(peer_wake));
   return std::make_unique<RingConnection>(std::move(parts));
 }
 
@@ -155,7 +154,8 @@ void CheckRefused(const Outcome& outcome, StatusCode code, const std::string& te
   CheckCode(outcome.accepted.status(), code, text, line);
 }
 
-MaybeConnection ConnectToForged(const std::vector<Said>& packets, uint16_t version) {
+MaybeConnection ConnectToForged(const std::vector<Said>& packets, uint16_t version,
+                                std::vector<UniqueFd>* passed) {
   auto listening = Value(shm::MeetingSockets::Listen(""));
   Awaited connected;
   TokenFrame frame = FrameFor(listening->address(), NewToken());
@@ -164,10 +164,11 @@ MaybeConnection ConnectToForged(const std::vector<Said>& packets, uint16_t versi
   const int listener = listening->sockets()[0].get();
   Check(Readable(listener, kTimeoutMs), "it connects");
   const UniqueFd socket(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
-  const Packet packet = AwaitPacket(socket.get());
+  Packet packet = AwaitPacket(socket.get());
   const shm::Request request = Value(shm::DecodeRequest(packet.bytes));
   Check(request.version == version && request.region_bytes == 0, "in the version of the frame");
   Check(packet.fds.size() == 3, "descriptors");
+  if (passed != nullptr) *passed = std::move(packet.fds);
   for (const Said& said : packets) {
     // The connector may have hung up on the one before.
     static_cast<void>(shm::SendPacket(socket.get(), said.bytes, said.fds));

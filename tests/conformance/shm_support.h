@@ -108,7 +108,9 @@ struct Said {
   std::string bytes;
   std::vector<int> fds;
 };
-MaybeConnection ConnectToForged(const std::vector<Said>& packets, uint16_t version = shm::kVersion);
+// `passed` gets the descriptors of the connector's request.
+MaybeConnection ConnectToForged(const std::vector<Said>& packets, uint16_t version = shm::kVersion,
+                                std::vector<UniqueFd>* passed = nullptr);
 
 }  // namespace ar_grpc::fabric::testing
 

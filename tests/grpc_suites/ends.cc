@@ -28,12 +28,12 @@ Pair SmallestRings() {
   fabric::RingConnection::Parts ends[2];
   const auto memory = Value(Map(-1, fabric::ConnectionBytes(kBytes), PROT_READ | PROT_WRITE,
                                 MAP_PRIVATE | MAP_ANONYMOUS));
+  auto doorbells = Value(fabric::NewDoorbells());
   for (int end = 0; end < 2; ++end) {
     ends[end].memory = memory;
     ends[end].ring_bytes = kBytes;
     ends[end].role = end == 0 ? fabric::Role::kConnector : fabric::Role::kAcceptor;
-    ends[end].wake = Value(NewWakeFd());
-    ends[1 - end].peer_wake = UniqueFd(fcntl(ends[end].wake.get(), F_DUPFD_CLOEXEC, 0));
+    ends[end].doorbell = std::move(doorbells[end]);
   }
   return {std::make_unique<fabric::RingConnection>(std::move(ends[0])),
           std::make_unique<fabric::RingConnection>(std::move(ends[1]))};

@@ -6,8 +6,6 @@
 #include <cstring>
 #include <string>
 
-#include "third_party/ar_grpc/base/os.h"
-
 namespace ar_grpc::fabric {
 namespace {
 
@@ -21,10 +19,10 @@ Status Lie(const char* whose, uint64_t from, uint64_t to, const char* bound, uin
                                            ", outside of " + bound + " " + std::to_string(limit));
 }
 
-void WakeIfArmed(std::atomic<uint32_t>* armed, int wake_fd) {
+void WakeIfArmed(std::atomic<uint32_t>* armed, Doorbell* doorbell) {
   // Looked at before it is taken: the flag's cache line stays shared while nobody sleeps.
   if (armed->load(std::memory_order_seq_cst) == 0) return;
-  if (armed->exchange(0, std::memory_order_seq_cst) != 0) WakeUp(wake_fd);
+  if (armed->exchange(0, std::memory_order_seq_cst) != 0) doorbell->WakePeer();
 }
 
 }  // namespace
@@ -43,7 +41,7 @@ void RingWriter::Publish(size_t size) {
   if (size == 0) return;
   written_ += size;
   ring_.control->written.store(written_, std::memory_order_seq_cst);
-  WakeIfArmed(ring_.reader_armed, ring_.peer_wake_fd);
+  WakeIfArmed(ring_.reader_armed, ring_.doorbell);
 }
 
 StatusOr<size_t> RingWriter::Write(const iovec* parts, int count) {
@@ -121,7 +119,7 @@ Status RingReader::Release(size_t size) {
   // A writer that sleeps wrote its last before it armed, so this sees the end of its data.
   if (Status status = Refresh(std::memory_order_acquire); !status.ok()) return status;
   if (written_ - consumed_ <= ring_.capacity / 2) {
-    WakeIfArmed(&ring_.control->writer_armed, ring_.peer_wake_fd);
+    WakeIfArmed(&ring_.control->writer_armed, ring_.doorbell);
   }
   return Status();
 }

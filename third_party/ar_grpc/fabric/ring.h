@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "third_party/ar_grpc/base/status.h"
+#include "third_party/ar_grpc/fabric/doorbell.h"
 
 // A byte ring for one writer and one reader over memory that both share and neither trusts.
 //
@@ -39,7 +40,7 @@ struct RingView {
   std::atomic<uint32_t>* reader_armed;  // may be another ring's: its reader sleeps for both
   uint8_t* data;
   size_t capacity;
-  int peer_wake_fd;
+  Doorbell* doorbell;
 };
 
 class RingWriter {

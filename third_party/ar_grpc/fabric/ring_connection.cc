@@ -32,14 +32,14 @@ RingView RingConnection::View(bool sends, bool messages) const {
   const int direction = sends == (parts_.role == Role::kConnector) ? 0 : 1;
   RingControl* const bytes = &header_->bytes[direction];
   uint8_t* const data = parts_.memory.get() + kDataOffset;
-  const int peer_wake = parts_.peer_wake.get();
+  Doorbell* const doorbell = parts_.doorbell.get();
   // One flag for both: a reader that is woken for the stream is awake for messages, too.
   if (!messages) {
     return {bytes, &bytes->reader_armed, data + direction * parts_.ring_bytes, parts_.ring_bytes,
-            peer_wake};
+            doorbell};
   }
   return {&header_->messages[direction], &bytes->reader_armed,
-          data + 2 * parts_.ring_bytes + direction * kMessageBytes, kMessageBytes, peer_wake};
+          data + 2 * parts_.ring_bytes + direction * kMessageBytes, kMessageBytes, doorbell};
 }
 
 Status RingConnection::Usable() const {
@@ -237,9 +237,9 @@ void RingConnection::Close(std::function<void()> done) {
   if (ForkCount() == fork_count_ && !closed_.exchange(true)) {
     const int self = parts_.role == Role::kConnector ? 0 : 1;
     header_->closed[self].store(1, std::memory_order_seq_cst);
-    WakeUp(parts_.peer_wake.get());
+    parts_.doorbell->WakePeer();
     // And whichever thread of this end waits.
-    WakeUp(parts_.wake.get());
+    parts_.doorbell->WakeSelf();
   }
   if (done) parts_.operations->WhenIdle(std::move(done));
 }

@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "third_party/ar_grpc/base/os.h"
+#include "third_party/ar_grpc/fabric/doorbell.h"
 #include "third_party/ar_grpc/fabric/fabric.h"
 #include "third_party/ar_grpc/fabric/remote_memory.h"
 #include "third_party/ar_grpc/fabric/ring.h"
@@ -46,8 +47,7 @@ class RingConnection final : public Connection {
     std::shared_ptr<uint8_t> memory;  // ConnectionBytes(ring_bytes) of them
     size_t ring_bytes = kRingBytes;
     Role role = Role::kConnector;
-    UniqueFd wake;
-    UniqueFd peer_wake;
+    std::unique_ptr<Doorbell> doorbell;
     // Without it there is a stream and nothing else.
     std::shared_ptr<RemoteMemory> remote;
     bool put = false;
@@ -65,8 +65,8 @@ class RingConnection final : public Connection {
   StatusOr<size_t> Readable() override;
   StatusOr<bool> Post(const Message& message) override;
   StatusOr<bool> Take(Message* message) override;
-  int wake_fd() const override { return parts_.wake.get(); }
-  void ClearWake() override { ClearWakeUp(parts_.wake.get()); }
+  int wake_fd() const override { return parts_.doorbell->fd(); }
+  void ClearWake() override { parts_.doorbell->Clear(); }
   StatusOr<bool> ArmRead() override;
   StatusOr<bool> ArmWrite() override;
   StatusOr<bool> ArmPost() override;

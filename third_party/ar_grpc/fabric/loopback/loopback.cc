@@ -2,11 +2,10 @@
 
 #include "third_party/ar_grpc/fabric/loopback/loopback.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
 
+#include <array>
 #include <atomic>
-#include <cerrno>
 #include <map>
 #include <mutex>
 #include <string>
@@ -79,17 +78,14 @@ Status MakeEnds(const ContextId (&contexts)[2], RingConnection::Parts (&ends)[2]
       Map(-1, ConnectionBytes(kRingBytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS);
   if (!memory.ok()) return memory.status();
   const auto link = std::make_shared<Link>();
+  StatusOr<std::array<std::unique_ptr<Doorbell>, 2>> doorbells = NewDoorbells();
+  if (!doorbells.ok()) return doorbells.status();
   for (int end = 0; end < 2; ++end) {
-    StatusOr<UniqueFd> wake = NewWakeFd();
-    if (!wake.ok()) return wake.status();
-    UniqueFd copy(fcntl(wake->get(), F_DUPFD_CLOEXEC, 0));
-    if (!copy.valid()) return ErrnoStatus(errno, "dup");
     ends[end].memory = *memory;
     ends[end].role = end == 0 ? Role::kConnector : Role::kAcceptor;
     ends[end].remote = std::make_shared<LinkMemory>(link, end, contexts[end]);
     ends[end].put = true;
-    ends[end].wake = std::move(*wake);
-    ends[1 - end].peer_wake = std::move(copy);
+    ends[end].doorbell = std::move((*doorbells)[static_cast<size_t>(end)]);
   }
   ends[1].operations = ends[0].operations;
   return Status();

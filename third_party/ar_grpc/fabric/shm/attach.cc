@@ -2,11 +2,9 @@
 
 #include "third_party/ar_grpc/fabric/shm/attach.h"
 
-#include <fcntl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -187,22 +185,6 @@ StatusOr<std::optional<Packet>> ReceivePacket(int socket) {
   if ((message.msg_flags & MSG_TRUNC) != 0) return Malformed();
   packet.bytes.assign(bytes.data(), static_cast<size_t>(size));
   return std::optional<Packet>(std::move(packet));
-}
-
-Status CheckEventFd(int fd) {
-  std::array<char, 64> target;
-  const std::string path = "/proc/self/fd/" + std::to_string(fd);
-  const ssize_t length = readlink(path.c_str(), target.data(), target.size());
-  if (length < 0) return ErrnoStatus(errno, "readlink of " + path);
-  // Writing to anything else that a peer passes could block, or do harm.
-  if (std::string(target.data(), static_cast<size_t>(length)) != "anon_inode:[eventfd]") {
-    return Status(StatusCode::kInternal, "the peer passed something else than an eventfd");
-  }
-  const int flags = fcntl(fd, F_GETFL);
-  if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0) {
-    return ErrnoStatus(errno, "fcntl of the peer's eventfd");
-  }
-  return Status();
 }
 
 Status CheckPeer(int socket) {

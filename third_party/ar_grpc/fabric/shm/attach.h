@@ -76,10 +76,6 @@ Status SendPacket(int socket, const std::string& bytes, const std::vector<int>& 
 // error are closed.
 StatusOr<std::optional<Packet>> ReceivePacket(int socket);
 
-// kOk when `fd` is an eventfd; makes sure that writing to it does not block. A peer of version 1
-// can undo that at any time: the flag is the open file's, which both have. Hence version 2's pipes.
-Status CheckEventFd(int fd);
-
 // kPermissionDenied unless the process at the other end of `socket` runs as the same user.
 Status CheckPeer(int socket);
 Status CheckPeerUid(uid_t peer, uid_t own);

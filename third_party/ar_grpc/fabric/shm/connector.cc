@@ -2,6 +2,9 @@
 
 #include "third_party/ar_grpc/fabric/shm/connector.h"
 
+#include <fcntl.h>
+
+#include <cerrno>
 #include <memory>
 #include <optional>
 #include <string>
@@ -12,6 +15,7 @@
 #include "third_party/ar_grpc/fabric/ring_connection.h"
 #include "third_party/ar_grpc/fabric/shm/attach.h"
 #include "third_party/ar_grpc/fabric/shm/meeting_socket.h"
+#include "third_party/ar_grpc/fabric/shm/old_doorbell.h"
 #include "third_party/ar_grpc/fabric/shm/peer_segments.h"
 #include "third_party/ar_grpc/memory/shared_memory.h"
 
@@ -54,16 +58,27 @@ class Attempt : public std::enable_shared_from_this<Attempt> {
     parts_.memory = std::move(memory->data);
     parts_.ring_bytes = kRingBytes;
     parts_.role = Role::kConnector;
-    if (Status status = MakeWake(&parts_.wake, &passed_wake_); !status.ok()) return status;
-    return MakeWake(&parts_.peer_wake, &passed_peer_wake_);
+    UniqueFd own;
+    UniqueFd peers;
+    if (Status status = MakeWake(&own, &passed_wake_); !status.ok()) return status;
+    if (Status status = MakeWake(&peers, &passed_peer_wake_); !status.ok()) return status;
+    if (!old()) {
+      parts_.doorbell = PipeDoorbell(std::move(own), std::move(peers));
+      return Status();
+    }
+    StatusOr<std::unique_ptr<Doorbell>> doorbell = NewOldDoorbell(std::move(own), std::move(peers));
+    if (doorbell.ok()) parts_.doorbell = std::move(*doorbell);
+    return doorbell.status();
   }
 
-  // In version 1 both ends write to the same open eventfd, which therefore is not kept twice.
+  // Version 1 passes eventfds.
   Status MakeWake(UniqueFd* own, UniqueFd* passed) {
     if (old()) {
       StatusOr<UniqueFd> wake = NewWakeFd();
-      if (wake.ok()) *own = std::move(*wake);
-      return wake.status();
+      if (!wake.ok()) return wake.status();
+      *own = std::move(*wake);
+      passed->reset(fcntl(own->get(), F_DUPFD_CLOEXEC, 0));
+      return passed->valid() ? Status() : ErrnoStatus(errno, "dup");
     }
     StatusOr<WakePipe> pipe = NewWakePipe();
     if (!pipe.ok()) return pipe.status();
@@ -99,10 +114,8 @@ class Attempt : public std::enable_shared_from_this<Attempt> {
     request.version = frame_.version;
     request.token = frame_.token;
     request.ring_bytes = kRingBytes;
-    const UniqueFd& wake = old() ? parts_.wake : passed_wake_;
-    const UniqueFd& peer_wake = old() ? parts_.peer_wake : passed_peer_wake_;
     if (Status status = SendPacket(peer_->socket(), Encode(request),
-                                   {memory_fd_.get(), wake.get(), peer_wake.get()});
+                                   {memory_fd_.get(), passed_wake_.get(), passed_peer_wake_.get()});
         !status.ok()) {
       return status;
     }
