@@ -178,6 +178,33 @@ int Rounds(const Subject& subject, int most) {
   return HasStream(subject) ? most / kSlowdown + 2 : 3;
 }
 
+// Gets that other threads are amid are waited for, too, where their calls do the copy.
+void CloseWaitsForTheGetsOfOtherThreads(const Subject& subject) {
+  const Shared shared = Share(*subject.context);
+  for (int round = 0; round < Rounds(subject, 20); ++round) {
+    Pair pair = Attach(subject);
+    const Key key = Value(pair.acceptor->Export(shared.registration));
+    std::vector<uint8_t> targets[2];
+    std::atomic<int> read{0};
+    std::vector<std::thread> readers;
+    for (std::vector<uint8_t>& target : targets) {
+      target.resize(kSegmentSize);
+      readers.emplace_back([&] {
+        while (GetNow(*pair.connector, key, 0, target.data(), target.size()).ok()) ++read;
+      });
+    }
+    while (read < 3) std::this_thread::yield();
+    Ended closed;
+    pair.connector->Close([done = closed.done()] { done(Status()); });
+    CheckOk(closed.Wait());
+    for (std::vector<uint8_t>& target : targets) std::memset(target.data(), 0xC3, target.size());
+    for (std::thread& reader : readers) reader.join();
+    for (const std::vector<uint8_t>& target : targets) {
+      for (const uint8_t byte : target) Check(byte == 0xC3, "nobody writes after the fence");
+    }
+  }
+}
+
 // What the peer puts into this process's memory ends with this end's Close, too.
 void CloseIsAFenceForThePeersPuts(const Subject& subject) {
   for (int round = 0; round < Rounds(subject, 20); ++round) {
@@ -194,6 +221,8 @@ void CloseIsAFenceForThePeersPuts(const Subject& subject) {
       }
     });
     while (!put) std::this_thread::yield();
+    // Whoever of two closes first, each one's `done` is a fence.
+    std::thread other([&] { pair.acceptor->Close(nullptr); });
     Ended closed;
     pair.acceptor->Close([done = closed.done()] { done(Status()); });
     CheckOk(closed.Wait());
@@ -203,6 +232,7 @@ void CloseIsAFenceForThePeersPuts(const Subject& subject) {
       Check(shared.segment->data()[i] == 0xC3, "nobody puts after the fence");
     }
     ending = true;
+    other.join();
     putter.join();
   }
 }
@@ -299,6 +329,8 @@ std::vector<Case> CloseCases(const Subject& subject) {
           {"destroy while the peer sleeps", DestroyWhileThePeerSleeps, stream},
           {"close amid traffic", CloseAmidTraffic, stream},
           {"close is a fence", CloseIsAFence},
+          {"close waits for the gets of other threads", CloseWaitsForTheGetsOfOtherThreads,
+           subject.context->capabilities().inline_get},
           {"close is a fence for the peer's puts", CloseIsAFenceForThePeersPuts, put},
           {"every close is answered", EveryCloseIsAnswered},
           {"a connection may go with gets outstanding", AConnectionMayGoWithGetsOutstanding},

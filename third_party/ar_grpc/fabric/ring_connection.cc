@@ -234,12 +234,17 @@ StatusOr<bool> RingConnection::ArmPost() {
 
 void RingConnection::Close(std::function<void()> done) {
   // A fork's copy must not hang up on the parent's peer.
-  if (ForkCount() == fork_count_ && !closed_.exchange(true)) {
+  if (ForkCount() == fork_count_) {
     const int self = parts_.role == Role::kConnector ? 0 : 1;
+    const bool first = !closed_.exchange(true);
+    // By each call: where another thread was first it may not have come this far, and no access of
+    // the peer's may begin after `done`.
     header_->closed[self].store(1, std::memory_order_seq_cst);
-    parts_.doorbell->WakePeer();
-    // And whichever thread of this end waits.
-    parts_.doorbell->WakeSelf();
+    if (first) {
+      parts_.doorbell->WakePeer();
+      // And whichever thread of this end waits.
+      parts_.doorbell->WakeSelf();
+    }
   }
   if (done) parts_.operations->WhenIdle(std::move(done));
 }
