@@ -10,6 +10,7 @@
 
 #include "tests/conformance/shm_support.h"
 #include "third_party/ar_grpc/base/wire.h"
+#include "third_party/ar_grpc/fabric/shm/mapped_segments.h"
 #include "third_party/ar_grpc/fabric/shm/peer_segments.h"
 #include "third_party/ar_grpc/fabric/shm/shm.h"
 #include "third_party/ar_grpc/memory/segment.h"
@@ -163,6 +164,28 @@ void LyingAnnouncementsAreCaught() {
   Lie(flood, StatusCode::kResourceExhausted, "more than 64 segments");
 }
 
+// However many connections they come by, peers do not use up this process's addresses.
+void WhatIsMappedInAllIsLimited() {
+  if (kSlowdown > 1) return;  // a sanitizer has no room for as much
+  constexpr size_t kFit = shm::kMostMappedBytes / shm::kMostBytes;
+  std::vector<std::unique_ptr<Connection>> connections;
+  const auto map_more = [&connections] {
+    const UniqueFd huge = Unsealed(shm::kMostBytes);
+    Check(fcntl(huge.get(), F_ADD_SEALS, F_SEAL_SHRINK) == 0, "sealed");
+    Forger forger;
+    Outcome outcome = Forge(forger);
+    connections.push_back(Value(std::move(outcome.accepted)));
+    CheckOk(shm::SendPacket(outcome.socket.get(), Announce(1, shm::kMostBytes), {huge.get()}));
+    return connections.back()->Map(KeyOf(1, 0, 4096), 0, 1).status();
+  };
+  for (size_t i = 0; i < kFit; ++i) CheckOk(map_more());
+  for (int i = 0; i < 3; ++i) {
+    CheckCode(map_more(), StatusCode::kResourceExhausted, "no address space");
+  }
+  connections.erase(connections.begin());
+  CheckOk(map_more());
+}
+
 void LyingKeysReadNothingElse() {
   const memory::SharedMemory good = Value(memory::CreateShared(kSegmentSize));
   Forger forger;
@@ -239,6 +262,7 @@ std::vector<Case> ShmAnnouncedCases() {
       {"a peer cannot write a segment", APeerCannotWriteASegment},
       {"a segment is mapped once per process", ASegmentIsMappedOncePerProcess},
       {"lying announcements are caught", LyingAnnouncementsAreCaught},
+      {"what is mapped in all is limited", WhatIsMappedInAllIsLimited},
       {"lying keys read nothing else", LyingKeysReadNothingElse},
       {"exports are limited", ExportsAreLimited},
       {"announcements may come before the answer", AnnouncementsMayComeBeforeTheAnswer},

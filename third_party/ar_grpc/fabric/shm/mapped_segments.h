@@ -13,6 +13,11 @@
 
 namespace ar_grpc::fabric::shm {
 
+// What is mapped of all peers' segments at once, at most. A segment costs its owner nothing before
+// it is touched, so without a bound a few peers could announce all of the address space (2^47 bytes
+// on x86-64), and the next allocation of this process would fail.
+inline constexpr uint64_t kMostMappedBytes = uint64_t{1} << 46;
+
 // What this process has mapped of its peers' segments: each once, however many connections share
 // it, so that address space and page tables do not grow with the connections. Thread-safe.
 class MappedSegments {
@@ -21,7 +26,8 @@ class MappedSegments {
   static MappedSegments& Get();
 
   // Maps `size` bytes, which is all of the peer's segment `fd`, for reading; they are unmapped when
-  // the last owner is gone. kInternal for what is no sealed memfd of just that size.
+  // the last owner is gone. kInternal for what is no sealed memfd of just that size,
+  // kResourceExhausted where it would be more than kMostMappedBytes in all.
   StatusOr<std::shared_ptr<const uint8_t>> Map(int fd, uint64_t size);
 
  private:
