@@ -3,13 +3,16 @@
 // What fabrics are made of: the reactor, the ring and its distrust, the registry. Exits 0 when all
 // of it holds.
 
+#include <dlfcn.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <cstring>
 #include <limits>
 #include <thread>
@@ -18,15 +21,78 @@
 #include "third_party/ar_grpc/base/os.h"
 #include "third_party/ar_grpc/base/random.h"
 #include "third_party/ar_grpc/base/reactor.h"
+#include "third_party/ar_grpc/base/work_queue.h"
 #include "third_party/ar_grpc/fabric/registry.h"
 #include "third_party/ar_grpc/fabric/remote_memory.h"
 #include "third_party/ar_grpc/fabric/ring.h"
 #include "third_party/ar_grpc/fabric/token_frame.h"
 
+namespace {
+std::atomic<bool> refuse_threads{false};
+}  // namespace
+
+// A limit of processes does not bind root, so the refusal is played.
+extern "C" int pthread_create(pthread_t* id, const pthread_attr_t* attributes,
+                              void* (*start)(void*), void* argument) {
+  using Create = int (*)(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*);
+  static const Create create = reinterpret_cast<Create>(dlsym(RTLD_NEXT, "pthread_create"));
+  return refuse_threads ? EAGAIN : create(id, attributes, start, argument);
+}
+
 namespace ar_grpc::fabric::testing {
 namespace {
 
 using std::chrono::milliseconds;
+
+// First of all, while there is no reactor yet.
+void WithoutAThreadTheReactorIsAStatus() {
+  refuse_threads = true;
+  const UniqueFd fd = Value(NewWakeFd());
+  bool ran = false;
+  const auto task = [&ran] { ran = true; };
+  CheckCode(Reactor::Get().Add(fd.get(), task), StatusCode::kResourceExhausted, "ulimit -u");
+  Check(Reactor::Get().RunAfter(0, task) == 0, "no timer");
+  CheckCode(StartOnReactor(task), StatusCode::kResourceExhausted);
+  Check(!ran, "refused");
+  Reactor::Get().Remove(fd.get());
+  RunOnReactor(task);
+  Check(ran, "nothing runs beside it");
+  refuse_threads = false;
+  std::promise<void> later;
+  CheckOk(StartOnReactor([&later] { later.set_value(); }));
+  later.get_future().wait();
+}
+
+void ATaskWaitsForAThread() {
+  static auto* const queue = new WorkQueue("test", /*most_threads=*/2);
+  refuse_threads = true;
+  std::atomic<int> ran{0};
+  for (int i = 0; i < 10; ++i) queue->Run([&ran] { ++ran; });
+  std::this_thread::sleep_for(milliseconds(250));  // some tries
+  Check(ran == 0, "no thread");
+  refuse_threads = false;
+  Eventually("each has run", [&ran] { return ran == 10; });
+}
+
+void AQueueHasAsManyThreadsAsAllowed() {
+  static auto* const queue = new WorkQueue("test", /*most_threads=*/2);
+  std::promise<void> release;
+  const std::shared_future<void> released = release.get_future().share();
+  std::atomic<int> begun{0};
+  std::atomic<int> ended{0};
+  for (int i = 0; i < 5; ++i) {
+    queue->Run([&begun, &ended, released] {
+      ++begun;
+      released.wait();
+      ++ended;
+    });
+  }
+  Eventually("two at once", [&begun] { return begun == 2; });
+  std::this_thread::sleep_for(milliseconds(50));
+  Check(begun == 2, "and no third");
+  release.set_value();
+  Eventually("each has run", [&ended] { return ended == 5; });
+}
 
 void TimersRunInOrderAndNotEarly() {
   std::vector<int> order;  // touched on the reactor's thread only
@@ -373,6 +439,9 @@ void RandomBitsNeedNoDescriptor() {
 int main() {
   using namespace ar_grpc::fabric::testing;
   const std::vector<Case> cases = {
+      {"without a thread the reactor is a status", WithoutAThreadTheReactorIsAStatus},
+      {"a task waits for a thread", ATaskWaitsForAThread},
+      {"a queue has as many threads as allowed", AQueueHasAsManyThreadsAsAllowed},
       {"timers run in order and not early", TimersRunInOrderAndNotEarly},
       {"a cancelled task does not run", ACancelledTaskDoesNotRun},
       {"a timer cancelled in time wakes no one", ATimerThatIsCancelledInTimeWakesNoOne},

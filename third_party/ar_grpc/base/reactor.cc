@@ -3,7 +3,6 @@
 #include "third_party/ar_grpc/base/reactor.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 
@@ -17,12 +16,11 @@
 #include <memory>
 #include <mutex>
 #include <new>
-#include <system_error>
-#include <thread>
 #include <unordered_map>
 #include <utility>
 
 #include "third_party/ar_grpc/base/os.h"
+#include "third_party/ar_grpc/base/thread.h"
 
 namespace ar_grpc {
 namespace {
@@ -127,25 +125,15 @@ class EpollReactor final : public Reactor {
     }
     epoll_ = std::move(epoll);
     wake_ = std::move(*wake);
-    // The process's signals are for its own threads.
-    sigset_t all;
-    sigset_t before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    Status status;
-    try {
-      std::thread([this] { Loop(); }).detach();
-      started_ = true;
-    } catch (const std::system_error& error) {
-      status = ErrnoStatus(error.code().value(), "starting the reactor's thread");
-    }
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    return status;
+    StatusOr<Thread> thread = StartThread("ar-grpc reactor", [this] { Loop(); });
+    if (!thread.ok()) return thread.status();
+    thread->Detach();
+    started_ = true;
+    return Status();
   }
 
   void Loop() {
     current_ = this;
-    pthread_setname_np(pthread_self(), "ar-grpc reactor");
     std::array<epoll_event, 64> events;
     while (true) {
       const int count = epoll_wait(epoll_.get(), events.data(), events.size(), UntilNextTimer());

@@ -13,8 +13,9 @@
 namespace ar_grpc {
 
 // Tasks for a few threads, which are started when they are first needed and then stay. A task is
-// never lost: where no thread is to be had yet, the reactor tries again every 100 ms. Lives until
-// the process ends; a forked child begins with an empty queue and no threads. Thread-safe.
+// never lost: where no thread is to be had yet, the reactor tries again every 100 ms; where it has
+// none either, the next call of Run does. Lives until the process ends; a forked child begins with
+// an empty queue and no threads. Thread-safe.
 class WorkQueue {
  public:
   // `name` has at most 15 characters.
