@@ -46,6 +46,7 @@ UNITS = {
     "unique_id_test": ["base/random.cc", "tensorflow/unique_id.cc"],
 }
 CONFORMANCE = {
+    "base_test": _FABRICS,
     "parts_test": _FABRICS,
     "fabric_conformance_test": [
         *_FABRICS,

@@ -1,209 +1,23 @@
 // Copyright 2026 The AR-gRPC TensorFlow authors. Licensed under the Apache License, Version 2.0.
 
-// What fabrics are made of: the reactor, the ring and its distrust, the registry. Exits 0 when all
-// of it holds.
-
-#include <dlfcn.h>
-#include <fcntl.h>
-#include <pthread.h>
-#include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
+// What fabrics are made of: the ring and its distrust, frames, operations, the registry. Exits 0
+// when all of it holds.
 
 #include <array>
 #include <atomic>
-#include <cerrno>
 #include <cstring>
 #include <limits>
 #include <thread>
 
 #include "tests/conformance/testing.h"
-#include "third_party/ar_grpc/base/os.h"
 #include "third_party/ar_grpc/base/random.h"
-#include "third_party/ar_grpc/base/reactor.h"
-#include "third_party/ar_grpc/base/work_queue.h"
 #include "third_party/ar_grpc/fabric/registry.h"
 #include "third_party/ar_grpc/fabric/remote_memory.h"
 #include "third_party/ar_grpc/fabric/ring.h"
 #include "third_party/ar_grpc/fabric/token_frame.h"
 
-namespace {
-std::atomic<bool> refuse_threads{false};
-}  // namespace
-
-// A limit of processes does not bind root, so the refusal is played.
-extern "C" int pthread_create(pthread_t* id, const pthread_attr_t* attributes,
-                              void* (*start)(void*), void* argument) {
-  using Create = int (*)(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*);
-  static const Create create = reinterpret_cast<Create>(dlsym(RTLD_NEXT, "pthread_create"));
-  return refuse_threads ? EAGAIN : create(id, attributes, start, argument);
-}
-
 namespace ar_grpc::fabric::testing {
 namespace {
-
-using std::chrono::milliseconds;
-
-// First of all, while there is no reactor yet.
-void WithoutAThreadTheReactorIsAStatus() {
-  refuse_threads = true;
-  const UniqueFd fd = Value(NewWakeFd());
-  bool ran = false;
-  const auto task = [&ran] { ran = true; };
-  CheckCode(Reactor::Get().Add(fd.get(), task), StatusCode::kResourceExhausted, "ulimit -u");
-  Check(Reactor::Get().RunAfter(0, task) == 0, "no timer");
-  CheckCode(StartOnReactor(task), StatusCode::kResourceExhausted);
-  Check(!ran, "refused");
-  Reactor::Get().Remove(fd.get());
-  RunOnReactor(task);
-  Check(ran, "nothing runs beside it");
-  refuse_threads = false;
-  std::promise<void> later;
-  CheckOk(StartOnReactor([&later] { later.set_value(); }));
-  later.get_future().wait();
-}
-
-void ATaskWaitsForAThread() {
-  static auto* const queue = new WorkQueue("test", /*most_threads=*/2);
-  refuse_threads = true;
-  std::atomic<int> ran{0};
-  for (int i = 0; i < 10; ++i) queue->Run([&ran] { ++ran; });
-  std::this_thread::sleep_for(milliseconds(250));  // some tries
-  Check(ran == 0, "no thread");
-  refuse_threads = false;
-  Eventually("each has run", [&ran] { return ran == 10; });
-}
-
-void AQueueHasAsManyThreadsAsAllowed() {
-  static auto* const queue = new WorkQueue("test", /*most_threads=*/2);
-  std::promise<void> release;
-  const std::shared_future<void> released = release.get_future().share();
-  std::atomic<int> begun{0};
-  std::atomic<int> ended{0};
-  for (int i = 0; i < 5; ++i) {
-    queue->Run([&begun, &ended, released] {
-      ++begun;
-      released.wait();
-      ++ended;
-    });
-  }
-  Eventually("two at once", [&begun] { return begun == 2; });
-  std::this_thread::sleep_for(milliseconds(50));
-  Check(begun == 2, "and no third");
-  release.set_value();
-  Eventually("each has run", [&ended] { return ended == 5; });
-}
-
-void TimersRunInOrderAndNotEarly() {
-  std::vector<int> order;  // touched on the reactor's thread only
-  std::promise<void> done;
-  const auto start = std::chrono::steady_clock::now();
-  Reactor& reactor = Reactor::Get();
-  reactor.RunAfter(60, [&] {
-    order.push_back(3);
-    done.set_value();
-  });
-  reactor.RunAfter(30, [&] { order.push_back(2); });
-  reactor.RunAfter(0, [&] { order.push_back(1); });
-  done.get_future().wait();
-  Check(std::chrono::steady_clock::now() - start >= milliseconds(60), "not before its time");
-  RunOnReactor([&] { Check(order == std::vector<int>{1, 2, 3}, "in the order of their times"); });
-}
-
-void ACancelledTaskDoesNotRun() {
-  Reactor& reactor = Reactor::Get();
-  const uint64_t id = reactor.RunAfter(20, [] { Check(false, "cancelled"); });
-  Check(id != 0 && reactor.Cancel(id), "cancelled in time");
-  Check(!reactor.Cancel(id), "only once");
-  std::promise<uint64_t> ran;
-  const uint64_t late = reactor.RunAfter(30, [&] { ran.set_value(0); });
-  ran.get_future().wait();
-  Check(!reactor.Cancel(late), "it ran");
-}
-
-void ATimerThatIsCancelledInTimeWakesNoOne() {
-  Reactor& reactor = Reactor::Get();
-  // It sleeps until then when that is cancelled: each timer below is for later.
-  const uint64_t until = reactor.RunAfter(50000, [] {});
-  RunOnReactor([] {});
-  std::this_thread::sleep_for(milliseconds(50));
-  Check(reactor.Cancel(until), "cancelled in time");
-  const uint64_t before = reactor.rounds();
-  constexpr int kTimers = 100;
-  for (int i = 0; i < kTimers; ++i) {
-    const uint64_t id = reactor.RunAfter(60000, [] { Check(false, "cancelled"); });
-    Check(reactor.Cancel(id), "cancelled in time");
-    // Time to come back from waiting, if it was woken.
-    std::this_thread::sleep_for(milliseconds(1));
-  }
-  // One more round may have been under way.
-  Check(reactor.rounds() - before <= 1, "the reactor slept on");
-  std::promise<void> ran;
-  reactor.RunAfter(10, [&] { ran.set_value(); });
-  Check(ran.get_future().wait_for(milliseconds(5000)) == std::future_status::ready,
-        "a sooner one still wakes it");
-}
-
-void RemoveWaitsForTheCallback() {
-  const UniqueFd fd = Value(NewWakeFd());
-  for (int round = 0; round < 200 / kSlowdown; ++round) {
-    std::atomic<bool> removed{false};
-    std::atomic<int> calls{0};
-    CheckOk(Reactor::Get().Add(fd.get(), [&] {
-      std::this_thread::sleep_for(std::chrono::microseconds(100));
-      Check(!removed, "ran after Remove");
-      ++calls;
-    }));
-    WakeUp(fd.get());
-    while (round % 2 == 0 && calls == 0) std::this_thread::yield();
-    Reactor::Get().Remove(fd.get());
-    removed = true;
-    ClearWakeUp(fd.get());
-  }
-}
-
-void ACallbackMayRemoveItself() {
-  const UniqueFd fd = Value(NewWakeFd());
-  const auto alive = std::make_shared<int>(0);
-  std::promise<void> called;
-  CheckOk(Reactor::Get().Add(fd.get(), [&, alive] {
-    Reactor::Get().Remove(fd.get());
-    called.set_value();
-  }));
-  WakeUp(fd.get());
-  called.get_future().wait();
-  RunOnReactor([] {});
-  Check(alive.use_count() == 1, "the callback is destroyed");
-  CheckOk(Reactor::Get().Add(fd.get(), [] {}));
-  Reactor::Get().Remove(fd.get());
-  Reactor::Get().Remove(fd.get());
-}
-
-void AddRefusesWhatCannotBeWatched() {
-  Check(!Reactor::Get().Add(-1, [] {}).ok(), "no descriptor");
-}
-
-// ThreadSanitizer ends a child that starts threads after a fork of a threaded process.
-void AForkedChildGetsItsOwnReactor() {
-#if !defined(__SANITIZE_THREAD__)
-  RunOnReactor([] {});
-  Check(ForkCount() == 0, "the first process");
-  const pid_t child = fork();
-  if (child == 0) {
-    std::promise<void> ran;
-    Reactor::Get().RunAfter(5, [&] { ran.set_value(); });
-    const auto in_time = ran.get_future().wait_for(milliseconds(kTimeoutMs));
-    _exit(in_time == std::future_status::ready && ForkCount() == 1 ? 0 : 1);
-  }
-  int status = 1;
-  Check(waitpid(child, &status, 0) == child && status == 0, "the child's reactor runs");
-  Check(ForkCount() == 0, "the parent counts none");
-  std::promise<void> ran;
-  Reactor::Get().RunAfter(1, [&] { ran.set_value(); });
-  Check(ran.get_future().wait_for(milliseconds(kTimeoutMs)) == std::future_status::ready,
-        "the parent's goes on");
-#endif
-}
 
 // A ring in plain memory, whose other end is this test's to forge.
 struct TestRing {
@@ -307,36 +121,6 @@ void OwnCountersAreNotReadBack() {
   Check(Value(Write(writer, bytes.data(), 100)) == 54, "a peer that overwrites it harms nobody");
 }
 
-void AWakePipeWakesAndIsCleared() {
-  WakePipe pipe = Value(NewWakePipe());
-  const UniqueFd theirs = Value(OpenWakePipe(pipe.passed.get()));
-  pipe.passed.reset();
-  const int own = pipe.own.get();
-  Check(!Readable(own, 0), "asleep");
-  ClearWakeUp(own);
-  WakeUp(theirs.get());
-  WakeUp(theirs.get());
-  Check(Readable(own, 0), "awake");
-  ClearWakeUp(own);
-  Check(!Readable(own, 0), "once is enough");
-  // Each has a description of its own: what one end sets there does not reach the other's.
-  Check(fcntl(theirs.get(), F_SETFL, 0) == 0, "fcntl");
-  Check((fcntl(own, F_GETFL) & O_NONBLOCK) != 0, "ours does not block");
-  for (int i = 0; i < 100000; ++i) WakeUp(own);
-  Check(Readable(own, 0), "full");
-  for (int i = 0; i < 100 && Readable(own, 0); ++i) ClearWakeUp(own);
-  Check(!Readable(own, 0), "cleared");
-}
-
-void OnlyAPipeIsAWakePipe() {
-  const UniqueFd event = Value(NewWakeFd());
-  const UniqueFd null(open("/dev/null", O_RDWR | O_CLOEXEC));
-  for (const int fd : {event.get(), null.get()}) {
-    CheckCode(OpenWakePipe(fd).status(), StatusCode::kInternal, "something else than a pipe");
-  }
-  Check(!OpenWakePipe(-1).ok(), "no descriptor");
-}
-
 void TokenFramesAreRead() {
   TokenFrame frame;
   frame.version = 7;
@@ -418,49 +202,20 @@ void FabricsAreParsed() {
   Check(Find("shm") != nullptr && Find("tcp") == nullptr && Find("smh") == nullptr, "found");
 }
 
-void TokensDiffer() {
-  Check(NewToken() != NewToken(), "random");
-  Check(RandomHex().size() == 32 && RandomHex() != RandomHex(), "random");
-}
-
-void RandomBitsNeedNoDescriptor() {
-  rlimit before = {};
-  Check(getrlimit(RLIMIT_NOFILE, &before) == 0, "getrlimit");
-  const rlimit none = {0, before.rlim_max};
-  Check(setrlimit(RLIMIT_NOFILE, &none) == 0, "setrlimit");
-  const bool differ = RandomSeed() != RandomSeed() && NewToken() != NewToken();
-  Check(setrlimit(RLIMIT_NOFILE, &before) == 0, "setrlimit");
-  Check(differ, "random");
-}
-
 }  // namespace
 }  // namespace ar_grpc::fabric::testing
 
 int main() {
   using namespace ar_grpc::fabric::testing;
   const std::vector<Case> cases = {
-      {"without a thread the reactor is a status", WithoutAThreadTheReactorIsAStatus},
-      {"a task waits for a thread", ATaskWaitsForAThread},
-      {"a queue has as many threads as allowed", AQueueHasAsManyThreadsAsAllowed},
-      {"timers run in order and not early", TimersRunInOrderAndNotEarly},
-      {"a cancelled task does not run", ACancelledTaskDoesNotRun},
-      {"a timer cancelled in time wakes no one", ATimerThatIsCancelledInTimeWakesNoOne},
-      {"remove waits for the callback", RemoveWaitsForTheCallback},
-      {"a callback may remove itself", ACallbackMayRemoveItself},
-      {"add refuses what cannot be watched", AddRefusesWhatCannotBeWatched},
-      {"a forked child gets its own reactor", AForkedChildGetsItsOwnReactor},
       {"a ring wraps around", ARingWrapsAround},
       {"wakes only sleepers", WakesOnlySleepers},
       {"a reader catches a lying writer", AReaderCatchesALyingWriter},
       {"a writer catches a lying reader", AWriterCatchesALyingReader},
       {"own counters are not read back", OwnCountersAreNotReadBack},
-      {"a wake pipe wakes and is cleared", AWakePipeWakesAndIsCleared},
-      {"only a pipe is a wake pipe", OnlyAPipeIsAWakePipe},
       {"token frames are read", TokenFramesAreRead},
       {"the last operation tells who waits", TheLastOperationTellsWhoWaits},
       {"fabrics are parsed", FabricsAreParsed},
-      {"tokens differ", TokensDiffer},
-      {"random bits need no descriptor", RandomBitsNeedNoDescriptor},
   };
   RunAll("parts", cases);
   std::printf("%zu cases over parts\n", cases.size());
