@@ -226,40 +226,6 @@ void AForgedAnswerIsRefused() {
   CheckNoFdLeaks(before + 1);  // `wake`
 }
 
-// What fills or changes the descriptors that both have must not make this end block.
-void APeerCannotBlockAWakeUp() {
-  Forger forger;
-  Outcome outcome = Forge(forger);
-  const std::unique_ptr<Connection> connection = Value(std::move(outcome.accepted));
-  const std::string page(4096, 'x');
-  for (const int fd : {forger.wake.get(), forger.peer_wake.get()}) {
-    while (write(fd, page.data(), page.size()) > 0) {
-    }
-    while (write(fd, "x", 1) > 0) {
-    }
-  }
-  for (const int fd : forger.fds()) {
-    Check(fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK) == 0, "fcntl");
-  }
-  Ended ended;
-  std::thread([&connection, &forger, done = ended.done()] {
-    for (int i = 0; i < 100; ++i) {
-      forger.header().bytes[1].reader_armed = 1;
-      Check(Value(WriteText(*connection, "x")) == 1, "written");
-      forger.header().bytes[1].reader_armed = 1;
-      Check(Value(connection->Post(Message())), "posted");
-    }
-    Check(Readable(connection->wake_fd(), 0), "its own is full, too");
-    for (int i = 0; i < 100 && Readable(connection->wake_fd(), 0); ++i) connection->ClearWake();
-    Check(!Readable(connection->wake_fd(), 0), "and can be cleared");
-    connection->ClearWake();
-    connection->Close(nullptr);
-    done(Status());
-  }).detach();
-  Check(ended.Ready(kTimeoutMs), "a peer made this end block");
-  Check(Readable(forger.wake.get(), 0), "the peer is awake");
-}
-
 void AnotherUserIsRefused() {
   CheckOk(shm::CheckPeerUid(1000, 1000));
   CheckCode(shm::CheckPeerUid(1000, 1001), StatusCode::kPermissionDenied, "user 1000");
@@ -311,7 +277,6 @@ std::vector<Case> ShmForgedCases() {
       {"wrong descriptors are refused", WrongDescriptorsAreRefused},
       {"garbage is refused", GarbageIsRefused},
       {"a forged answer is refused", AForgedAnswerIsRefused},
-      {"a peer cannot block a wake-up", APeerCannotBlockAWakeUp},
       {"another user is refused", AnotherUserIsRefused},
       {"odd addresses are refused", OddAddressesAreRefused},
       {"silent impostors are closed", SilentImpostorsAreClosed},

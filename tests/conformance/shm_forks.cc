@@ -38,7 +38,7 @@ void AForkedChildCannotChangeASegment() {
     // The file is not its memory.
     if (segment->Shareable()) _exit(6);
     if (shm::Get().Register(segment, 0, 1, Access::kRead).ok()) _exit(7);
-    shm::PeerSegments peer{UniqueFd()};
+    shm::PeerSegments peer{shm::PeerSocket()};
     if (peer.Export(registration).status().code() != StatusCode::kFailedPrecondition) _exit(8);
     _exit(0);
   }

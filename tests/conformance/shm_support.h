@@ -22,6 +22,7 @@ namespace ar_grpc::fabric::testing {
 // The groups of shm_test.
 std::vector<Case> ShmUnthreadedCases();  // to be run before this program has any thread
 std::vector<Case> ShmForgedCases();
+std::vector<Case> ShmStallCases();
 std::vector<Case> ShmAnnouncedCases();
 std::vector<Case> ShmOldPeerCases();
 std::vector<Case> ShmForkCases();

@@ -11,8 +11,8 @@ int main(int argc, char** argv) {
   size_t count = 0;
   // First, before this program has any thread.
   for (const auto& cases :
-       {ShmUnthreadedCases(), ShmForgedCases(), ShmAnnouncedCases(), ShmOldPeerCases(),
-        ShmForkCases(), ShmProcessCases(), ShmLimitCases()}) {
+       {ShmUnthreadedCases(), ShmForgedCases(), ShmStallCases(), ShmAnnouncedCases(),
+        ShmOldPeerCases(), ShmForkCases(), ShmProcessCases(), ShmLimitCases()}) {
     RunAll("shm", cases);
     count += cases.size();
   }

@@ -85,12 +85,14 @@ StatusOr<WakePipe> NewWakePipe() {
 }
 
 StatusOr<UniqueFd> OpenWakePipe(int passed) {
+  const Status wrong(StatusCode::kInternal, "the peer passed something else than a pipe");
+  if (passed < 0) return wrong;
   const std::string path = "/proc/self/fd/" + std::to_string(passed);
   std::array<char, 64> target;
   const ssize_t length = readlink(path.c_str(), target.data(), target.size());
   if (length < 0) return ErrnoStatus(errno, "readlink of " + path);
   if (std::string_view(target.data(), static_cast<size_t>(length)).substr(0, 6) != "pipe:[") {
-    return Status(StatusCode::kInternal, "the peer passed something else than a pipe");
+    return wrong;
   }
   UniqueFd own(open(path.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC));
   if (!own.valid()) return ErrnoStatus(errno, "opening a pipe through " + path);

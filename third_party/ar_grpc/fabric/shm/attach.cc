@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "third_party/ar_grpc/base/wire.h"
+#include "third_party/ar_grpc/fabric/shm/peer_socket.h"
 
 namespace ar_grpc::fabric::shm {
 namespace {
@@ -172,7 +173,7 @@ StatusOr<std::optional<Packet>> ReceivePacket(int socket) {
     for (size_t i = 0; i < count; ++i) {
       int fd;
       std::memcpy(&fd, CMSG_DATA(header) + i * sizeof(int), sizeof(fd));
-      packet.fds.emplace_back(fd);
+      packet.fds.push_back(KeepIfShortToClose(UniqueFd(fd)));
     }
   }
   if (size == 0) {

@@ -64,6 +64,7 @@ bool IsAnnouncement(const std::string& bytes);
 
 struct Packet {
   std::string bytes;
+  // Memory files, pipes and eventfds; where the peer passed anything else there is none.
   std::vector<UniqueFd> fds;
 };
 

@@ -94,7 +94,7 @@ class Attempt : public std::enable_shared_from_this<Attempt> {
       StatusOr<UniqueFd> connected = ConnectSocket(address);
       status = connected.status();
       if (status.ok()) {
-        peer_ = std::make_shared<PeerSegments>(std::move(*connected));
+        peer_ = std::make_shared<PeerSegments>(PeerSocket(std::move(*connected)));
         status = Ask();
         if (status.ok()) return;
         break;

@@ -101,7 +101,7 @@ class Acceptor : public std::enable_shared_from_this<Acceptor> {
  private:
   // One that has connected and not said anything yet.
   struct Silent {
-    UniqueFd socket;
+    PeerSocket socket;
     uint64_t deadline = 0;
   };
   using Place = std::list<Silent>::iterator;
@@ -119,19 +119,24 @@ class Acceptor : public std::enable_shared_from_this<Acceptor> {
 
   // false: there is none to accept now.
   bool AcceptOne(int listening) {
-    UniqueFd socket(accept4(listening, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (!socket.valid()) {
+    if (ClosesUnderWay() > kMostClosesUnderWay) {
+      Pause();
+      return false;
+    }
+    UniqueFd accepted(accept4(listening, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (!accepted.valid()) {
       if (errno == EAGAIN || errno == EWOULDBLOCK) return false;
       if (errno == EINTR || errno == ECONNABORTED) return true;
       Pause();
       return false;
     }
+    PeerSocket socket(std::move(accepted));
     if (Status status = CheckPeer(socket.get()); !status.ok()) {
       static_cast<void>(Refuse(socket.get(), std::move(status)));
       return true;
     }
     if (silent_.size() == kMostSilent) Drop(silent_.begin());
-    silent_.push_back({std::move(socket)});
+    silent_.push_back(Silent{std::move(socket)});
     const Place place = std::prev(silent_.end());
     const int fd = place->socket.get();
     if (Serve(place)) return true;
@@ -144,7 +149,8 @@ class Acceptor : public std::enable_shared_from_this<Acceptor> {
     return true;
   }
 
-  // The kernel goes on saying that there are connections to accept.
+  // Until there may be descriptors again. The kernel goes on saying that there are connections to
+  // accept.
   void Pause() {
     for (const UniqueFd& socket : listening_->sockets()) Reactor::Get().Remove(socket.get());
     resume_ = Reactor::Get().RunAfter(kPauseMs, [self = shared_from_this()] {
@@ -162,7 +168,7 @@ class Acceptor : public std::enable_shared_from_this<Acceptor> {
   bool Serve(Place place) {
     StatusOr<std::optional<Packet>> packet = ReceivePacket(place->socket.get());
     if (packet.ok() && !packet->has_value()) return false;
-    UniqueFd socket = std::move(place->socket);
+    PeerSocket socket = std::move(place->socket);
     Reactor::Get().Remove(socket.get());
     Drop(place);
     if (packet.ok()) {
@@ -173,7 +179,7 @@ class Acceptor : public std::enable_shared_from_this<Acceptor> {
     return true;
   }
 
-  void Attach(UniqueFd socket, Packet packet) {
+  void Attach(PeerSocket socket, Packet packet) {
     const StatusOr<Request> request = DecodeRequest(packet.bytes);
     if (!request.ok()) {
       static_cast<void>(Refuse(socket.get(), request.status()));

@@ -22,12 +22,14 @@ namespace {
 constexpr size_t kPage = 4096;
 
 Status CheckEventFd(int fd) {
+  const Status wrong(StatusCode::kInternal, "the peer passed something else than an eventfd");
+  if (fd < 0) return wrong;
   std::array<char, 64> target;
   const std::string path = "/proc/self/fd/" + std::to_string(fd);
   const ssize_t length = readlink(path.c_str(), target.data(), target.size());
   if (length < 0) return ErrnoStatus(errno, "readlink of " + path);
   if (std::string_view(target.data(), static_cast<size_t>(length)) != "anon_inode:[eventfd]") {
-    return Status(StatusCode::kInternal, "the peer passed something else than an eventfd");
+    return wrong;
   }
   return Status();
 }

@@ -8,9 +8,9 @@
 #include <mutex>
 #include <set>
 
-#include "third_party/ar_grpc/base/os.h"
 #include "third_party/ar_grpc/fabric/remote_memory.h"
 #include "third_party/ar_grpc/fabric/shm/attach.h"
+#include "third_party/ar_grpc/fabric/shm/peer_socket.h"
 
 namespace ar_grpc::fabric::shm {
 
@@ -39,7 +39,7 @@ class ShmRegistration final : public Registration {
 // is heard no more: what it announced before stays good.
 class PeerSegments final : public RemoteMemory {
  public:
-  explicit PeerSegments(UniqueFd socket) : socket_(std::move(socket)) {}
+  explicit PeerSegments(PeerSocket socket) : socket_(std::move(socket)) {}
 
   StatusOr<Key> Export(const std::shared_ptr<Registration>& registration) override;
   StatusOr<Lease> Find(const Key& key, uint64_t offset, size_t size) override;
@@ -61,7 +61,7 @@ class PeerSegments final : public RemoteMemory {
   Status TakeLocked(const Packet& packet);
   void TakeAll();
 
-  const UniqueFd socket_;
+  const PeerSocket socket_;
   std::mutex mu_;
   // Guarded by mu_.
   std::set<uint64_t> announced_;
