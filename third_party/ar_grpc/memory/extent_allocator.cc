@@ -10,11 +10,11 @@
 namespace ar_grpc::memory {
 namespace {
 
-// Blocks up to this are kept for the next of their size: to look for the best place costs about as
-// much as an operation on few bytes does, and nothing beside one on many.
-constexpr uint64_t kLargestKept = 1 << 20;
+// Freed blocks up to this are cached for the next of their size: to look for the best place costs
+// about as much as an operation on few bytes does, and nothing beside one on many.
+constexpr uint64_t kLargestCached = 1 << 20;
 // Enough for the tensors of a training step that live at once; few enough to look through.
-constexpr size_t kMostKept = 64;
+constexpr size_t kMostCached = 64;
 
 uint64_t Down(uint64_t value, uint64_t multiple) { return value & ~(multiple - 1); }
 uint64_t Up(uint64_t value, uint64_t multiple) { return Down(value + multiple - 1, multiple); }
@@ -134,7 +134,7 @@ ExtentAllocator::ExtentAllocator(const Options& options)
       interval_start_(Clock::now()) {
   const uint64_t size = Down(options.size, options.page_size);
   if (size > 0) free_.Add({0, size});
-  kept_.reserve(kMostKept);
+  cached_.reserve(kMostCached);
 }
 
 std::optional<uint64_t> ExtentAllocator::Allocate(uint64_t bytes, uint64_t alignment) {
@@ -145,11 +145,11 @@ std::optional<uint64_t> ExtentAllocator::Allocate(uint64_t bytes, uint64_t align
   if (length > options_.most_in_use || counters_.in_use > options_.most_in_use - length) {
     return std::nullopt;
   }
-  std::optional<uint64_t> offset = TakeKept(length, alignment);
+  std::optional<uint64_t> offset = TakeCached(length, alignment);
   if (!offset) offset = TakeFree(warm_, length, alignment);
-  if (!offset && !kept_.empty()) {
-    // Before cold memory: what is kept may fit together.
-    CoalesceKept(kept_.size());
+  if (!offset && !cached_.empty()) {
+    // Before cold memory: cached blocks may fit together.
+    CoalesceCached(cached_.size());
     offset = TakeFree(warm_, length, alignment);
   }
   if (!offset) offset = TakeFree(free_, length, alignment);
@@ -163,15 +163,15 @@ std::optional<uint64_t> ExtentAllocator::Allocate(uint64_t bytes, uint64_t align
   return offset;
 }
 
-std::optional<uint64_t> ExtentAllocator::TakeKept(uint64_t length, uint64_t alignment) {
+std::optional<uint64_t> ExtentAllocator::TakeCached(uint64_t length, uint64_t alignment) {
   // From the one freed last: it is the likeliest to be in a cache.
-  for (auto it = kept_.rbegin(); it != kept_.rend(); ++it) {
+  for (auto it = cached_.rbegin(); it != cached_.rend(); ++it) {
     if (it->length != length) continue;
     const uint64_t offset = it->block->first;
     if (Down(offset, alignment) != offset) continue;
-    it->block->second.kept = false;
-    kept_page_bytes_ -= Pages({offset, length}, options_.page_size).length;
-    kept_.erase(std::next(it).base());
+    it->block->second.cached = false;
+    cached_page_bytes_ -= Pages({offset, length}, options_.page_size).length;
+    cached_.erase(std::next(it).base());
     return offset;
   }
   return std::nullopt;
@@ -190,18 +190,18 @@ std::optional<uint64_t> ExtentAllocator::TakeFree(const Extents& from, uint64_t 
 bool ExtentAllocator::Free(uint64_t offset) {
   std::lock_guard<std::mutex> lock(mu_);
   const auto found = blocks_.find(offset);
-  if (found == blocks_.end() || found->second.kept) return false;
+  if (found == blocks_.end() || found->second.cached) return false;
   const uint64_t length = found->second.length;
   counters_.in_use -= length;
-  if (length > kLargestKept) {
+  if (length > kLargestCached) {
     blocks_.erase(found);
     AddWarm({offset, length});
     return true;
   }
-  if (kept_.size() == kMostKept) CoalesceKept(kMostKept / 2);
-  found->second.kept = true;
-  kept_.push_back({length, &*found});
-  kept_page_bytes_ += Pages({offset, length}, options_.page_size).length;
+  if (cached_.size() == kMostCached) CoalesceCached(kMostCached / 2);
+  found->second.cached = true;
+  cached_.push_back({length, &*found});
+  cached_page_bytes_ += Pages({offset, length}, options_.page_size).length;
   return true;
 }
 
@@ -213,28 +213,28 @@ void ExtentAllocator::AddWarm(const Range& range) {
   warm_.Add({begin, end - begin});
 }
 
-void ExtentAllocator::CoalesceKept(size_t count) {
-  const auto end = kept_.begin() + static_cast<std::ptrdiff_t>(count);
-  for (auto kept = kept_.begin(); kept != end; ++kept) {
-    const Range range{kept->block->first, kept->length};
-    kept_page_bytes_ -= Pages(range, options_.page_size).length;
+void ExtentAllocator::CoalesceCached(size_t count) {
+  const auto end = cached_.begin() + static_cast<std::ptrdiff_t>(count);
+  for (auto one = cached_.begin(); one != end; ++one) {
+    const Range range{one->block->first, one->length};
+    cached_page_bytes_ -= Pages(range, options_.page_size).length;
     blocks_.erase(range.offset);
     AddWarm(range);
   }
-  kept_.erase(kept_.begin(), end);
+  cached_.erase(cached_.begin(), end);
 }
 
 std::optional<uint64_t> ExtentAllocator::SizeOf(uint64_t offset) const {
   std::lock_guard<std::mutex> lock(mu_);
   const auto found = blocks_.find(offset);
-  if (found == blocks_.end() || found->second.kept) return std::nullopt;
+  if (found == blocks_.end() || found->second.cached) return std::nullopt;
   return found->second.length;
 }
 
 std::vector<ExtentAllocator::Range> ExtentAllocator::Trim(Clock::time_point now, uint64_t limit) {
   std::lock_guard<std::mutex> lock(mu_);
   if (now - interval_start_ < options_.interval) return {};
-  CoalesceKept(kept_.size());
+  CoalesceCached(cached_.size());
   const std::vector<Range> ranges = warm_.LargestPages(std::min(idle_, limit));
   for (const Range& range : ranges) {
     warm_.Remove(range);

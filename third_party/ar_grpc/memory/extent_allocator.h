@@ -122,31 +122,31 @@ class ExtentAllocator {
     uint64_t page_bytes_ = 0;
   };
 
-  // An allocation, or a small one that was freed and is kept as it is for the next of its size.
+  // An allocation, or a small one that was freed and is cached for the next of its size.
   struct Block {
     uint64_t length = 0;
-    bool kept = false;
+    bool cached = false;
   };
   using Blocks = std::unordered_map<uint64_t, Block>;  // by offset
-  struct Kept {
+  struct CachedBlock {
     uint64_t length = 0;
     Blocks::value_type* block = nullptr;
   };
 
   // All of these require mu_.
-  std::optional<uint64_t> TakeKept(uint64_t length, uint64_t alignment);
+  std::optional<uint64_t> TakeCached(uint64_t length, uint64_t alignment);
   std::optional<uint64_t> TakeFree(const Extents& from, uint64_t length, uint64_t alignment);
   void AddWarm(const Range& range);
-  void CoalesceKept(size_t count);
-  uint64_t WarmBytes() const { return warm_.page_bytes() + kept_page_bytes_; }
+  void CoalesceCached(size_t count);
+  uint64_t WarmBytes() const { return warm_.page_bytes() + cached_page_bytes_; }
 
   const Options options_;
 
   mutable std::mutex mu_;
   Blocks blocks_;
-  // The blocks that are kept, the oldest first. They are neither in free_ nor in warm_.
-  std::vector<Kept> kept_;
-  uint64_t kept_page_bytes_ = 0;
+  // The cached blocks, the oldest first. They are neither in free_ nor in warm_.
+  std::vector<CachedBlock> cached_;
+  uint64_t cached_page_bytes_ = 0;
   // All else that is free, and those parts of it that are warm. Where a page is partly in use its
   // free parts may be in either; a page that is free as a whole is warm, or cold, as a whole.
   Extents free_;
