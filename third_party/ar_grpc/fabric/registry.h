@@ -10,7 +10,7 @@
 // The fabrics that this build has, the preferred first.
 namespace ar_grpc::fabric {
 
-// gRPC's own socket. A known name that has no Context: it is there anyway.
+// gRPC's own TCP connection, which needs no Context: a channel stays on it where no fabric is left.
 inline constexpr char kTcp[] = "tcp";
 
 // Names in order of preference; kTcp is the last.
