@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <thread>
 
 #include "tests/conformance/shm_support.h"
@@ -244,9 +245,18 @@ void OddAddressesAreRefused() {
         "/ar-grpc." + hex + ".12.sock/y", "ar-grpc." + hex + ".12.sock"}) {
     CheckCode(shm::ParseAddress(wrong).status(), StatusCode::kInvalidArgument);
   }
-  const std::string unreachable = "/" + std::string(200, 'x') + "/ar-grpc." + hex + ".12.sock";
-  CheckCode(ConnectNow(FrameFor(unreachable, NewToken())).status(), StatusCode::kInvalidArgument,
-            "long");
+  // Of a path only the file's name counts.
+  CheckCode(ConnectNow(FrameFor(path, NewToken())).status(), StatusCode::kUnavailable,
+            "set AR_GRPC_SHM_DIR");
+  using Addresses = std::vector<std::string>;
+  const std::string file = "/ar-grpc." + hex + ".12.sock";
+  Check(shm::AddressesHere({name, path}, "") == Addresses{name}, "no directory");
+  Check(shm::AddressesHere({name, path}, "relative") == Addresses{name}, "none that is absolute");
+  Check(shm::AddressesHere({path, name}, "/own") == Addresses{"/own" + file, name}, "in its own");
+  setenv("AR_GRPC_SHM_DIR", ("/" + std::string(200, 'x')).c_str(), 1);
+  const Status unreachable = ConnectNow(FrameFor(path, NewToken())).status();
+  unsetenv("AR_GRPC_SHM_DIR");
+  CheckCode(unreachable, StatusCode::kInvalidArgument, "long");
   for (const std::string& wrong : {std::string(), std::string("nonsense")}) {
     CheckCode(ConnectNow(FrameFor(wrong, NewToken())).status(), StatusCode::kInvalidArgument);
   }

@@ -143,10 +143,16 @@ void PathSocketsAreSwept() {
     Check(addresses.size() == 2, "a name and a path");
     struct stat file;
     Check(stat(addresses[1].c_str(), &file) == 0 && (file.st_mode & 0777) == 0600, "0600");
-    // As from another network namespace, where the name is not known.
+    // As from another network namespace, where the name is not known, and the directory is mounted
+    // at another place.
+    const std::string socket = Value(shm::ParseAddress(alive.address))[1];
     const std::string elsewhere =
-        "@ar-grpc." + std::string(32, 'f') + "," + Value(shm::ParseAddress(alive.address))[1];
-    CheckOk(ConnectNow(FrameFor(elsewhere, alive.token)).status());
+        "@ar-grpc." + std::string(32, 'f') + ",/mounted/there" + socket.substr(socket.rfind('/'));
+    CheckCode(ConnectNow(FrameFor(elsewhere, alive.token)).status(), StatusCode::kUnavailable);
+    setenv("AR_GRPC_SHM_DIR", directory.c_str(), 1);
+    const Status met = ConnectNow(FrameFor(elsewhere, alive.token)).status();
+    unsetenv("AR_GRPC_SHM_DIR");
+    CheckOk(met);
     lives.AwaitEnd();  // which removes its socket
   }
   CheckCode(ConnectNow(FrameFor(address, NewToken())).status(), StatusCode::kUnavailable);

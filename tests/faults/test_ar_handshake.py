@@ -786,7 +786,10 @@ STAYS = {
         attaches(TokenFrame("/etc/passwd")),
         "not a shared-memory address: /etc/passwd",
     ),
-    "no such path": (attaches(TokenFrame(f"/nowhere/{NOWHERE[1:]}.1.sock")), "No such file"),
+    "a directory of the peer's": (
+        attaches(TokenFrame(f"/nowhere/{NOWHERE[1:]}.1.sock")),
+        "the peer can be met in a directory only: set AR_GRPC_SHM_DIR to it",
+    ),
     "another version of shared memory": (
         attaches(TokenFrame(NOWHERE, version=9)),
         "the peer speaks version 9 of shared memory, this end version 2",

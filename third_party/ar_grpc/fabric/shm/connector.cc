@@ -5,6 +5,7 @@
 #include <fcntl.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <memory>
 #include <optional>
 #include <string>
@@ -53,7 +54,12 @@ class Attempt : public std::enable_shared_from_this<Attempt> {
     if (!parsed.ok()) return parsed.status();
     StatusOr<memory::SharedMemory> memory = memory::CreateShared(ConnectionBytes(kRingBytes));
     if (!memory.ok()) return memory.status();
-    addresses_ = std::move(*parsed);
+    const char* const directory = std::getenv("AR_GRPC_SHM_DIR");
+    addresses_ = AddressesHere(*parsed, directory == nullptr ? "" : directory);
+    if (addresses_.empty()) {
+      return Status(StatusCode::kUnavailable,
+                    "the peer can be met in a directory only: set AR_GRPC_SHM_DIR to it");
+    }
     memory_fd_ = std::move(memory->fd);
     parts_.memory = std::move(memory->data);
     parts_.ring_bytes = kRingBytes;

@@ -163,6 +163,19 @@ StatusOr<std::vector<std::string>> ParseAddress(const std::string& address) {
   return single;
 }
 
+std::vector<std::string> AddressesHere(const std::vector<std::string>& single_addresses,
+                                       const std::string& directory) {
+  std::vector<std::string> here;
+  for (const std::string& address : single_addresses) {
+    if (address.front() == '@') {
+      here.push_back(address);
+    } else if (!directory.empty() && directory.front() == '/') {
+      here.push_back(directory + address.substr(address.rfind('/')));
+    }
+  }
+  return here;
+}
+
 StatusOr<UniqueFd> ConnectSocket(const std::string& single_address) {
   StatusOr<SocketName> name = NameOf(single_address);
   if (!name.ok()) return name.status();

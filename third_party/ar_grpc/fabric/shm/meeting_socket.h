@@ -39,6 +39,13 @@ class MeetingSockets {
 // peer's text must not make this process connect to other programs' sockets.
 StatusOr<std::vector<std::string>> ParseAddress(const std::string& address);
 
+// Those of a peer's addresses that this process may try: names as they are, and of a path the
+// file's name, in `directory`, which is this process's own (AR_GRPC_SHM_DIR; empty: no path at
+// all). To look for a file wherever a peer says could wait for a server of its choice, as on NFS or
+// FUSE.
+std::vector<std::string> AddressesHere(const std::vector<std::string>& single_addresses,
+                                       const std::string& directory);
+
 // A connected socket. Does not block: kAborted when the listener's queue is full now.
 StatusOr<UniqueFd> ConnectSocket(const std::string& single_address);
 
