@@ -150,8 +150,8 @@ class Machine:
     def ended(self) -> bool:
         """Whether the host is off.
 
-        One that does not come to its end after its command has is switched off: that was seen twice
-        on a busy machine, and the outcome is known by then.
+        One that does not come to its end after its command has is switched off: the outcome is
+        known by then.
         """
         if self._child.status() is not None:
             return True
@@ -224,6 +224,9 @@ def _start(
     shutil.copyfile(_INIT, init)
     init.chmod(0o755)
     command = [str(shutil.which("unshare")), "--pid", "--fork", "--kill-child"]
+    # Not the first process of its namespace: that one cannot kill itself with a signal, and a
+    # kernel that panics would try for ever.
+    command += ["setsid", "--fork", "--wait"]
     # A processor each; one that moves between processors loses time.
     cores = sorted(os.sched_getaffinity(0))
     command += ["taskset", "-c", str(cores[number % len(cores)]), *arguments]
