@@ -57,7 +57,7 @@ CONFORMANCE = {
     "shm_test": [*_FABRICS, "tests/conformance/shm_*.cc"],
 }
 _VERBS = ["base/*.cc", "memory/s*.cc", "fabric/verbs/*.cc"]
-#: They run in virtual RDMA hosts, and are built in the variant `plain` only.
+#: Those that have a device run in virtual RDMA hosts, and are built in the variant `plain` only.
 VERBS = {
     "abi_test": [],
     "conformance_test": [
@@ -67,6 +67,7 @@ VERBS = {
     ],
     "failures_test": _VERBS,
     "read_test": _VERBS,
+    "send_queue_test": ["fabric/verbs/send_queue.cc"],
     "transfer_program": _VERBS,
 }
 _PROGRAMS = {

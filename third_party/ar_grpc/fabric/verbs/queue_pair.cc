@@ -1,16 +1,17 @@
 // Copyright 2026 The AR-gRPC TensorFlow authors. Licensed under the Apache License, Version 2.0.
 
-#include "third_party/ar_grpc/fabric/verbs/queue_pair.h"
-
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <optional>
 #include <utility>
 
 #include "third_party/ar_grpc/base/log.h"
 #include "third_party/ar_grpc/base/os.h"
 #include "third_party/ar_grpc/base/random.h"
 #include "third_party/ar_grpc/base/reactor.h"
+#include "third_party/ar_grpc/fabric/verbs/pair_states.h"
+#include "third_party/ar_grpc/fabric/verbs/queue_pair.h"
 
 namespace ar_grpc::fabric::verbs {
 namespace {
@@ -19,15 +20,6 @@ constexpr uint32_t kPsnMask = (1 << 24) - 1;
 constexpr uint64_t kLargestRequest = uint64_t{1} << 30;
 // Completions of one round.
 constexpr int kRound = 64;
-// A packet is sent again when no answer came for 4.096 us * 2^16 = 0.27 s, and six times: a peer
-// that has gone is noticed in two seconds or a few, and a round trip of 1 s is none too long. Not
-// seven times: Soft-RoCE takes that for "for ever".
-constexpr uint8_t kTimeout = 16;
-constexpr uint8_t kRetries = 6;
-// Nothing here waits for a receive buffer, but a device may say "not ready" of a page.
-constexpr uint8_t kRnrRetries = 6;
-constexpr uint8_t kMinRnrTimer = 12;
-constexpr uint8_t kHops = 64;
 // What the device has not given back by then it is made to, by the end of the queue pair.
 constexpr int kDrainMs = 2000;
 
@@ -46,7 +38,9 @@ StatusOr<std::shared_ptr<QueuePair>> QueuePair::Create(std::shared_ptr<Device> d
 QueuePair::QueuePair(std::shared_ptr<Device> device)
     : device_(std::move(device)),
       first_psn_(static_cast<uint32_t>(RandomSeed()) & kPsnMask),
-      seal_(RandomSeed()) {}
+      seal_(RandomSeed()),
+      sends_(static_cast<size_t>(device_->limits().requests),
+             std::min<uint64_t>(kLargestRequest, device_->limits().message_bytes)) {}
 
 // The device holds a prepared one until it is destroyed.
 QueuePair::~QueuePair() {
@@ -73,12 +67,7 @@ Status QueuePair::Prepare() {
   pair_ = library.create_qp(device_->domain(), &init);
   if (pair_ == nullptr) return DeviceStatus(errno, "a queue pair of " + device_->name());
   number_ = pair_->number;
-  abi::QueuePairAttributes attributes = {};
-  attributes.state = abi::kStateInit;
-  attributes.port = device_->port();
-  attributes.access = abi::kAccessRemoteRead | abi::kAccessRemoteWrite;
-  const int set = abi::kSetState | abi::kSetPkeyIndex | abi::kSetPort | abi::kSetAccess;
-  if (Status status = Modify(pair_, attributes, set, "initialized"); !status.ok()) return status;
+  if (Status status = Initialize(*device_, pair_); !status.ok()) return status;
   if (const int error = queue_->context->operations.req_notify_cq(queue_, 0); error != 0) {
     return DeviceStatus(error, "asking " + device_->name() + " for events");
   }
@@ -97,13 +86,6 @@ Hello QueuePair::Describe(const Device::Port& port) const {
   return hello;
 }
 
-Status QueuePair::Modify(abi::QueuePair* pair, abi::QueuePairAttributes attributes, int set,
-                         const char* what) {
-  const int error = device_->library().modify_qp(pair, &attributes, set);
-  if (error == 0) return Status();
-  return DeviceStatus(error, "a queue pair of " + device_->name() + " cannot be " + what);
-}
-
 Status QueuePair::Connect(const Device::Port& port, const Hello& peer) {
   if (device_->InChild()) return device_->NotHere();
   abi::QueuePair* pair = nullptr;
@@ -113,210 +95,139 @@ Status QueuePair::Connect(const Device::Port& port, const Hello& peer) {
     pair = pair_;
     connecting_ = true;
   }
-  Status status = ModifyToConnected(pair, port, peer);
+  Status status = ConnectTo(*device_, pair, port, first_psn_, peer);
   std::lock_guard<std::mutex> lock(mu_);
   connecting_ = false;
   if (stopped_) DestroySoon(0);
   return status_.ok() ? status : status_;
 }
 
-Status QueuePair::ModifyToConnected(abi::QueuePair* pair, const Device::Port& port,
-                                    const Hello& peer) {
-  const StatusOr<Route> route = FindRoute(port.address, peer.address);
-  if (!route.ok()) return route.status();
-  const Limits& limits = device_->limits();
-  const uint8_t reads = std::min(limits.most_reads, peer.most_served_reads);
-  const uint8_t served = std::min(limits.most_served_reads, peer.most_reads);
-  if (reads == 0 || served == 0) {
-    return Status(StatusCode::kUnavailable, "the peer's RDMA device does not do RDMA READ");
+template <typename Section>
+void QueuePair::Locked(Section section) {
+  Operations ended;
+  {
+    std::lock_guard<std::mutex> lock(mu_);
+    section(&ended);
   }
-  abi::QueuePairAttributes attributes = {};
-  attributes.state = abi::kStateReadyToReceive;
-  attributes.mtu = std::min(port.mtu, peer.mtu);
-  attributes.peer = peer.number;
-  attributes.receive_psn = peer.first_psn;
-  attributes.max_served_reads = served;
-  attributes.min_rnr_timer = kMinRnrTimer;
-  attributes.address.port = device_->port();
-  attributes.address.lid = route->peer_lid;
-  if (port.address.link_layer == abi::kLinkLayerEthernet) {
-    attributes.address.is_global = 1;
-    attributes.address.gid = route->peer.gid;
-    attributes.address.gid_index = route->own_index;
-    attributes.address.hop_limit = kHops;
-  }
-  int set = abi::kSetState | abi::kSetAddress | abi::kSetMtu | abi::kSetPeer | abi::kSetReceivePsn |
-            abi::kSetMaxServedReads | abi::kSetMinRnrTimer;
-  Status status = Modify(pair, attributes, set, "connected to the peer's");
-  if (!status.ok()) return status;
-  attributes.state = abi::kStateReadyToSend;
-  attributes.send_psn = first_psn_;
-  attributes.timeout = kTimeout;
-  attributes.retries = kRetries;
-  attributes.rnr_retries = kRnrRetries;
-  attributes.max_reads = reads;
-  set = abi::kSetState | abi::kSetSendPsn | abi::kSetTimeout | abi::kSetRetries |
-        abi::kSetRnrRetries | abi::kSetMaxReads;
-  return Modify(pair, attributes, set, "made ready to send");
+  Finish(ended);
 }
 
-void QueuePair::Finish(const Operations& finished) {
-  for (const std::shared_ptr<Operation>& operation : finished) {
+void QueuePair::Finish(const Operations& ended) {
+  for (const std::shared_ptr<Operation>& operation : ended) {
     // Before the memory: it may go with `keep`, and a device must not have it any more then.
     operation->region.reset();
     if (operation->done) operation->done(operation->status);
+    operation->done = nullptr;
     operation->keep.reset();
   }
 }
 
 void QueuePair::Submit(std::shared_ptr<Operation> operation) {
-  Operations finished;
   if (device_->InChild()) {
-    operation->status = device_->NotHere();
-    return Finish({operation});
+    if (operation->done) operation->done(device_->NotHere());
+    return;
   }
-  {
-    std::lock_guard<std::mutex> lock(mu_);
+  Locked([&](Operations* ended) {
     if (status_.ok()) {
-      waiting_.push_back(std::move(operation));
-      Post(&finished);
+      sends_.Add(std::move(operation));
+      Post(ended);
     } else {
       operation->status = status_;
-      finished.push_back(std::move(operation));
+      ended->push_back(std::move(operation));
     }
-  }
-  Finish(finished);
+  });
 }
 
-void QueuePair::Post(Operations* finished) {
-  const size_t most = static_cast<size_t>(device_->limits().requests);
-  while (status_.ok() && !waiting_.empty() && posted_.size() < most) {
-    const std::shared_ptr<Operation> operation = waiting_.front();
-    if (const int error = PostNext(operation.get()); error != 0) {
-      Fail(Status(StatusCode::kUnavailable,
-                  ErrnoStatus(error, "posting to " + device_->name()).message()),
-           finished);
+void QueuePair::Post(Operations* ended) {
+  while (status_.ok()) {
+    const std::optional<SendQueue::Request> request = sends_.Next();
+    if (!request.has_value()) return;
+    if (const int error = PostOne(*request); error != 0) {
+      Fail(ErrnoStatus(error, "posting to " + device_->name()).message(), ended);
       return;
     }
-    if (operation->posted == operation->size) waiting_.pop_front();
+    sends_.Posted(*request);
   }
 }
 
-int QueuePair::PostNext(Operation* operation) {
-  const uint64_t most = std::min<uint64_t>(kLargestRequest, device_->limits().message_bytes);
-  const uint64_t size = std::min(operation->size - operation->posted, most);
+int QueuePair::PostOne(const SendQueue::Request& request) {
+  const Operation& operation = *request.operation;
   abi::Piece piece = {};
-  piece.address = operation->local + operation->posted;
-  piece.length = static_cast<uint32_t>(size);
-  piece.lkey = operation->region->lkey();
-  abi::SendRequest request = {};
-  request.id = last_id_ + 1;
-  request.pieces = &piece;
-  request.count = 1;
-  request.opcode = operation->opcode;
-  request.flags = abi::kSignaled;
-  request.remote_address = operation->remote + operation->posted;
-  request.rkey = operation->rkey;
+  piece.address = operation.local + request.offset;
+  piece.length = static_cast<uint32_t>(request.size);
+  piece.lkey = operation.region->lkey();
+  abi::SendRequest send = {};
+  send.id = request.id;
+  send.pieces = &piece;
+  send.count = 1;
+  send.opcode = operation.opcode;
+  send.flags = abi::kSignaled;
+  send.remote_address = operation.remote + request.offset;
+  send.rkey = operation.rkey;
   abi::SendRequest* refused = nullptr;
-  const int error = pair_->context->operations.post_send(pair_, &request, &refused);
-  if (error != 0) return error;
-  ++last_id_;
-  operation->posted += size;
-  ++operation->outstanding;
-  posted_.push_back({request.id, size, waiting_.front()});
-  return 0;
+  return pair_->context->operations.post_send(pair_, &send, &refused);
 }
 
-int QueuePair::TakeCompletions(int most, Operations* finished) {
+int QueuePair::TakeCompletions(int most, Operations* ended) {
   if (queue_ == nullptr) return 0;
   std::array<abi::WorkCompletion, kRound> completions;
   most = std::min(most, kRound);
   const int count = queue_->context->operations.poll_cq(queue_, most, completions.data());
   if (count < 0) {
-    Fail(Status(StatusCode::kUnavailable, device_->name() + " gives no completions"), finished);
+    Fail(device_->name() + " gives no completions", ended);
     return 0;
   }
-  for (int i = 0; i < count; ++i) TakeCompletion(completions[i], finished);
-  Post(finished);
+  for (int i = 0; i < count; ++i) TakeCompletion(completions[i], ended);
+  Post(ended);
   return count;
 }
 
-void QueuePair::TakeCompletion(const abi::WorkCompletion& completion, Operations* finished) {
-  // A send queue completes in order.
-  if (posted_.empty() || posted_.front().id != completion.id) {
-    Fail(Status(StatusCode::kInternal, device_->name() + " completed what was not asked for"),
-         finished);
-    return;
+void QueuePair::TakeCompletion(const abi::WorkCompletion& completion, Operations* ended) {
+  const std::optional<SendQueue::Request> request = sends_.TakeOut(completion.id);
+  if (!request.has_value()) {
+    return Fail(device_->name() + " completed what was not asked for", ended);
   }
-  const Request request = std::move(posted_.front());
-  posted_.pop_front();
-  Operation& operation = *request.operation;
   if (completion.status == abi::kCompleted) {
-    if (operation.opcode == abi::kRdmaRead) {
-      get_bytes_.fetch_add(request.size, std::memory_order_relaxed);
+    if (request->operation->opcode == abi::kRdmaRead) {
+      get_bytes_.fetch_add(request->size, std::memory_order_relaxed);
     }
-  } else {
-    const char* const text = device_->library().wc_status_str(completion.status);
-    const std::string what = device_->name() + ": " + (text != nullptr ? text : "unknown error");
-    const bool refused = completion.status == abi::kRemoteAccessError ||
-                         completion.status == abi::kRemoteInvalidRequest;
-    const bool flushed = completion.status == abi::kFlushed && !status_.ok();
-    if (operation.status.ok()) {
-      if (flushed) {
-        operation.status = status_;
-      } else if (refused) {
-        operation.status = Status(StatusCode::kInvalidArgument,
-                                  "the peer's device refused the access, by " + what);
-      } else {
-        operation.status = Status(StatusCode::kUnavailable, what);
-      }
-    }
-    Fail(Status(StatusCode::kUnavailable, "the RDMA connection has failed: " + what), finished);
+    return sends_.End(*request, Status(), ended);
   }
-  --operation.outstanding;
-  EndIfOver(request.operation, finished);
+  const char* const text = device_->library().wc_status_str(completion.status);
+  const std::string what = device_->name() + ": " + (text != nullptr ? text : "unknown error");
+  Status status(StatusCode::kUnavailable, what);
+  if (completion.status == abi::kRemoteAccessError ||
+      completion.status == abi::kRemoteInvalidRequest) {
+    status =
+        Status(StatusCode::kInvalidArgument, "the peer's device refused the access, by " + what);
+  } else if (completion.status == abi::kFlushed && !status_.ok()) {
+    status = status_;
+  }
+  Fail("the RDMA connection has failed: " + what, ended);
+  sends_.End(*request, status, ended);
 }
 
-void QueuePair::EndIfOver(const std::shared_ptr<Operation>& operation, Operations* finished) {
-  const bool whole = operation->posted == operation->size;
-  if (operation->ended || operation->outstanding > 0 || (!whole && status_.ok())) return;
-  if (!whole && operation->status.ok()) operation->status = status_;
-  operation->ended = true;
-  finished->push_back(operation);
+void QueuePair::Fail(const std::string& why, Operations* ended) {
+  if (status_.ok()) status_ = Status(StatusCode::kUnavailable, why);
+  closed_.store(true, std::memory_order_release);
+  StopPair(ended);
 }
 
-void QueuePair::Fail(Status status, Operations* finished) {
-  if (status_.ok()) {
-    status_ = std::move(status);
-    closed_.store(true, std::memory_order_release);
-  }
-  Stop(finished);
-}
-
-// What waits ends here; what is posted ends with its completion, or with the queue pair.
-void QueuePair::Stop(Operations* finished) {
-  if (stopped_) return;
-  stopped_ = true;
-  for (const std::shared_ptr<Operation>& operation : waiting_) EndIfOver(operation, finished);
-  waiting_.clear();
-  if (pair_ != nullptr) {
-    abi::QueuePairAttributes attributes = {};
-    attributes.state = abi::kStateError;
-    // One that cannot be stopped is destroyed.
-    static_cast<void>(Modify(pair_, attributes, abi::kSetState, "stopped"));
-  }
-  DestroySoon(posted_.empty() ? 0 : kDrainMs);
+// What is posted ends with its completion, or with the queue pair.
+void QueuePair::StopPair(Operations* ended) {
+  if (std::exchange(stopped_, true)) return;
+  sends_.Stop(status_, ended);
+  // One that cannot be stopped is destroyed.
+  if (pair_ != nullptr) static_cast<void>(Stop(*device_, pair_));
+  DestroySoon(sends_.busy() ? kDrainMs : 0);
 }
 
 int QueuePair::Poll(int most) {
-  Operations finished;
   int count = 0;
-  {
-    std::lock_guard<std::mutex> lock(mu_);
-    count = TakeCompletions(most, &finished);
-    if (count > 0 && stopped_ && posted_.empty()) DestroySoon(0);
-  }
-  Finish(finished);
+  Locked([&](Operations* ended) {
+    count = TakeCompletions(most, ended);
+    if (count > 0 && stopped_ && !sends_.busy()) DestroySoon(0);
+  });
   return count;
 }
 
@@ -333,30 +244,20 @@ Status QueuePair::Usable() const {
 
 // Armed first and polled then: what completes between the two gives an event.
 void QueuePair::OnCompletions() {
-  Operations finished;
-  {
-    std::lock_guard<std::mutex> lock(mu_);
+  Locked([this](Operations* ended) {
     if (queue_ == nullptr) return;
     const int error = queue_->context->operations.req_notify_cq(queue_, 0);
     if (error != 0) {
-      Fail(Status(StatusCode::kUnavailable,
-                  ErrnoStatus(error, "asking " + device_->name() + " for events").message()),
-           &finished);
+      Fail(ErrnoStatus(error, "asking " + device_->name() + " for events").message(), ended);
     }
-  }
-  Finish(finished);
+  });
   if (Poll(kRound) < kRound) return;
   // The others have their turn before the next round; without the reactor this would not run.
   static_cast<void>(StartOnReactor([self = shared_from_this()] { self->OnCompletions(); }));
 }
 
 void QueuePair::OnFailure(const std::string& what) {
-  Operations finished;
-  {
-    std::lock_guard<std::mutex> lock(mu_);
-    Fail(Status(StatusCode::kUnavailable, "the RDMA connection has failed: " + what), &finished);
-  }
-  Finish(finished);
+  Locked([&](Operations* ended) { Fail("the RDMA connection has failed: " + what, ended); });
 }
 
 void QueuePair::Close(std::function<void()> done) {
@@ -375,19 +276,11 @@ void QueuePair::Close(std::function<void()> done) {
     closed_.store(true, std::memory_order_release);
   }
   if (done) done();
+  if (!first) return;
   // The reactor has run since the device was opened.
-  if (first) {
-    static_cast<void>(StartOnReactor([self = shared_from_this()] { self->FinishClosing(); }));
-  }
-}
-
-void QueuePair::FinishClosing() {
-  Operations finished;
-  {
-    std::lock_guard<std::mutex> lock(mu_);
-    Stop(&finished);
-  }
-  Finish(finished);
+  static_cast<void>(StartOnReactor([self = shared_from_this()] {
+    self->Locked([&self](Operations* ended) { self->StopPair(ended); });
+  }));
 }
 
 void QueuePair::DestroySoon(int delay_ms) {
@@ -395,43 +288,35 @@ void QueuePair::DestroySoon(int delay_ms) {
 }
 
 void QueuePair::Destroy() {
-  Operations finished;
   abi::QueuePair* pair = nullptr;
-  abi::CompletionQueue* queue = nullptr;
-  {
-    std::lock_guard<std::mutex> lock(mu_);
-    if (connecting_ || pair_ == nullptr) return;  // Connect comes back; it was here before
-    while (TakeCompletions(kRound, &finished) > 0) {
+  Locked([&](Operations* ended) {
+    if (connecting_) return;  // Connect comes back
+    while (pair_ != nullptr && TakeCompletions(kRound, ended) > 0) {
     }
     pair = std::exchange(pair_, nullptr);
-  }
-  Finish(finished);
-  finished.clear();
+  });
+  if (pair == nullptr) return;
   if (const int error = device_->library().destroy_qp(pair); error != 0) {
     // It may still write: what it was told to stays as it is, for ever.
     Log(Severity::kError,
         ErrnoStatus(error, "destroying a queue pair of " + device_->name()).message());
     return;
   }
-  std::vector<std::function<void()>> closers;
-  {
-    std::lock_guard<std::mutex> lock(mu_);
+  abi::CompletionQueue* queue = nullptr;
+  Locked([&](Operations* ended) {
     queue = std::exchange(queue_, nullptr);
-    for (const Request& request : posted_) {
-      Operation& operation = *request.operation;
-      if (operation.status.ok()) operation.status = status_;
-      --operation.outstanding;
-      EndIfOver(request.operation, &finished);
-    }
-    posted_.clear();
-    gone_ = true;
-    closers = std::move(closers_);
-  }
+    sends_.Abandon(ended);
+  });
   device_->Remove(queue);
   if (const int error = device_->library().destroy_cq(queue); error != 0) {
     Log(Severity::kError, ErrnoStatus(error, "destroying a queue of " + device_->name()).message());
   }
-  Finish(finished);
+  std::vector<std::function<void()>> closers;
+  {
+    std::lock_guard<std::mutex> lock(mu_);
+    gone_ = true;
+    closers.swap(closers_);
+  }
   for (const std::function<void()>& closer : closers) closer();
 }
 

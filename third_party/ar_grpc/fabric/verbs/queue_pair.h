@@ -4,7 +4,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -12,32 +11,12 @@
 #include <vector>
 
 #include "third_party/ar_grpc/base/status.h"
-#include "third_party/ar_grpc/fabric/fabric.h"
 #include "third_party/ar_grpc/fabric/verbs/abi.h"
-#include "third_party/ar_grpc/fabric/verbs/address.h"
 #include "third_party/ar_grpc/fabric/verbs/device.h"
 #include "third_party/ar_grpc/fabric/verbs/frame.h"
-#include "third_party/ar_grpc/fabric/verbs/memory_region.h"
+#include "third_party/ar_grpc/fabric/verbs/send_queue.h"
 
 namespace ar_grpc::fabric::verbs {
-
-// A Get or a Put on its way.
-struct Operation {
-  int opcode = abi::kRdmaRead;
-  uint64_t local = 0;
-  uint64_t remote = 0;
-  uint32_t rkey = 0;
-  uint64_t size = 0;
-  std::shared_ptr<MemoryRegion> region;  // has the local memory
-  std::shared_ptr<const void> keep;
-  Done done;
-
-  // The queue pair's own.
-  uint64_t posted = 0;     // bytes
-  size_t outstanding = 0;  // requests
-  bool ended = false;
-  Status status;
-};
 
 // A reliable connection of a device: a queue pair with a completion queue of its own, which cannot
 // overrun: no more requests are posted than either holds, the others wait here in order.
@@ -54,8 +33,7 @@ class QueuePair final : public EventTarget, public std::enable_shared_from_this<
   uint64_t seal() const { return seal_; }
   // What the peer has to know of it.
   Hello Describe(const Device::Port& port) const;
-  // Connects to the peer's. Waits for the kernel to find the peer's hardware address: up to a
-  // second where nobody has it.
+  // Connects to the peer's; waits as ConnectTo does.
   Status Connect(const Device::Port& port, const Hello& peer);
 
   // Takes a whole operation; its `done` runs once, with no lock held.
@@ -74,34 +52,25 @@ class QueuePair final : public EventTarget, public std::enable_shared_from_this<
   void OnFailure(const std::string& what) override;
 
  private:
-  // A posted request.
-  struct Request {
-    uint64_t id;
-    uint64_t size;
-    std::shared_ptr<Operation> operation;
-  };
-  using Operations = std::vector<std::shared_ptr<Operation>>;
-
   explicit QueuePair(std::shared_ptr<Device> device);
   Status Prepare();
-  Status Modify(abi::QueuePair* pair, abi::QueuePairAttributes attributes, int set,
-                const char* what);
-  Status ModifyToConnected(abi::QueuePair* pair, const Device::Port& port, const Hello& peer);
-  // Ends of operations, without the lock.
-  static void Finish(const Operations& finished);
+
+  // Runs `section` with the lock, and then, without it, the ends of the operations which that left
+  // in its argument.
+  template <typename Section>
+  void Locked(Section section);
+  static void Finish(const Operations& ended);
 
   // Takes at most `most` completions; returns how many it took.
   int Poll(int most);
-  // These require mu_ and leave what has ended in `finished`.
-  int TakeCompletions(int most, Operations* finished);
-  void TakeCompletion(const abi::WorkCompletion& completion, Operations* finished);
-  void Post(Operations* finished);
-  int PostNext(Operation* operation);
-  void EndIfOver(const std::shared_ptr<Operation>& operation, Operations* finished);
-  void Fail(Status status, Operations* finished);
-  void Stop(Operations* finished);
+  // These require mu_ and leave what has ended in `ended`.
+  int TakeCompletions(int most, Operations* ended);
+  void TakeCompletion(const abi::WorkCompletion& completion, Operations* ended);
+  void Post(Operations* ended);
+  int PostOne(const SendQueue::Request& request);
+  void Fail(const std::string& why, Operations* ended);
+  void StopPair(Operations* ended);
 
-  void FinishClosing();
   // Destroys what the device has; on the reactor. All that is under way has ended then.
   void Destroy();
   void DestroySoon(int delay_ms);
@@ -114,16 +83,14 @@ class QueuePair final : public EventTarget, public std::enable_shared_from_this<
   std::atomic<uint64_t> get_bytes_{0};
 
   mutable std::mutex mu_;
-  abi::QueuePair* pair_ = nullptr;         // nullptr once it is being destroyed
-  abi::CompletionQueue* queue_ = nullptr;  // likewise
+  abi::QueuePair* pair_ = nullptr;         // nullptr while it is being destroyed, and after that
+  abi::CompletionQueue* queue_ = nullptr;  // nullptr after that
   bool connecting_ = false;                // pair_ is used without the lock
   bool stopped_ = false;                   // the pair takes no more requests and gives back its own
   bool closing_ = false;
   bool gone_ = false;  // the device has no part in it any more
   Status status_;
-  uint64_t last_id_ = 0;
-  std::deque<std::shared_ptr<Operation>> waiting_;
-  std::deque<Request> posted_;
+  SendQueue sends_;
   std::vector<std::function<void()>> closers_;
 };
 
