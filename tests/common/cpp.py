@@ -66,6 +66,7 @@ VERBS = {
         "fabric/verbs/*.cc",
     ],
     "failures_test": _VERBS,
+    "frame_test": [f"fabric/verbs/{name}.cc" for name in ("address", "frame", "remote_key")],
     "read_test": _VERBS,
     "send_queue_test": ["fabric/verbs/send_queue.cc"],
     "transfer_program": _VERBS,

@@ -82,7 +82,11 @@ void SaysWhoIsReached() {
   std::string other_family = brochure.substr(0, 6 + 17);
   other_family[5] = 1;
   CheckCode(Get().Reaches(other_family), StatusCode::kOk);
+  other_family[6 + 1 + 12] = static_cast<char>(0xe0);
+  CheckCode(Get().Reaches(other_family), StatusCode::kInvalidArgument);  // a multicast address
   other_family[6] = 2;
+  CheckCode(Get().Reaches(other_family), StatusCode::kInvalidArgument);  // IPv4 called IPv6
+  other_family[6 + 1] = 0x20;
   const Status status = Get().Reaches(other_family);
   Check(status.ok() || status.message().find("no IP family in common") != std::string::npos,
         status.message());

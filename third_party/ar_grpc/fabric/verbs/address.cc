@@ -3,16 +3,28 @@
 #include "third_party/ar_grpc/fabric/verbs/address.h"
 
 #include <algorithm>
+#include <array>
 #include <string>
 
 namespace ar_grpc::fabric::verbs {
 namespace {
 
 constexpr size_t kMostNames = 2;
-constexpr size_t kSubnetPrefix = 8;  // bytes of a GID
+constexpr uint8_t kMulticast = 0xff;      // a GID's first byte
+constexpr uint8_t kMulticastIpv4 = 0xe0;  // an IPv4 address's first four bits
+constexpr size_t kSubnetPrefix = 8;       // bytes of a GID
 
 std::string LayerName(uint8_t layer) {
   return layer == abi::kLinkLayerEthernet ? "Ethernet (RoCE)" : "InfiniBand";
+}
+
+// An address of one port, written as its family writes it.
+bool Fits(const NetworkName& name) {
+  constexpr std::array<uint8_t, 12> kMapped = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+  const bool mapped = std::equal(kMapped.begin(), kMapped.end(), name.gid.begin());
+  if (name.family == Family::kInfiniBand) return name.gid[0] != kMulticast;
+  if (name.family == Family::kIpv6) return !mapped && name.gid[0] != kMulticast;
+  return mapped && (name.gid[kMapped.size()] & 0xf0) != kMulticastIpv4;
 }
 
 Status Unreachable(const std::string& why) { return Status(StatusCode::kUnavailable, why); }
@@ -66,7 +78,7 @@ StatusOr<Address> DecodeAddress(Reader* reader) {
     if (!reader->Get(&family) || !reader->Get(&name.gid)) return malformed;
     if (family > static_cast<uint8_t>(Family::kIpv6)) return malformed;
     name.family = static_cast<Family>(family);
-    if (ethernet == (name.family == Family::kInfiniBand)) return malformed;
+    if (ethernet == (name.family == Family::kInfiniBand) || !Fits(name)) return malformed;
     address.names.push_back(name);
   }
   return address;
