@@ -265,6 +265,62 @@ void CloseWhileReading(bool by_destruction) {
   }
 }
 
+// Reads with Progress alone, since the reactor is held up: `done` runs in a thread that is no
+// other's.
+void ReadByProgress(Connection* reader, const Key& key, std::vector<uint8_t>* into, Done done) {
+  Awaited<bool> held;
+  CheckCode(StartOnReactor([&held] {
+              held.Set(true);
+              std::this_thread::sleep_for(std::chrono::milliseconds(200));
+            }),
+            StatusCode::kOk);
+  held.Get();
+  const auto ended = std::make_shared<std::atomic<bool>>(false);
+  reader->Get(key, 0, into->data(), into->size(), nullptr, [ended, done](Status status) {
+    *ended = true;
+    done(std::move(status));
+  });
+  while (!*ended) reader->Progress();
+}
+
+// The end of a read may still run when the device has given up all: who closes is told after that,
+// since then the memory goes.
+void ClosesAfterTheLastEnd() {
+  const Pair pair = Connected();
+  const Memory memory(1 << 16);
+  const Key key = Value(pair.owner->Export(memory.registration));
+  Awaited<bool> begun;
+  Awaited<bool> closed;
+  std::atomic<bool> ended{false};
+  std::vector<uint8_t> into(1 << 16);
+  std::thread reads([&] {
+    ReadByProgress(pair.reader.get(), key, &into, [&](Status status) {
+      CheckCode(status, StatusCode::kOk);
+      begun.Set(true);
+      std::this_thread::sleep_for(std::chrono::milliseconds(600));
+      ended = true;
+    });
+  });
+  begun.Get();
+  pair.reader->Close([&] { closed.Set(ended); });
+  Check(closed.Get(), "closed before the read's end had returned");
+  reads.join();
+}
+
+// The connection may go in the end of its own read, while the reactor gives up the device's part.
+void DestroyedByItsOwnEnd() {
+  Pair pair = Connected();
+  const Memory memory(1 << 16);
+  const Key key = Value(pair.owner->Export(memory.registration));
+  std::vector<uint8_t> into(1 << 16);
+  ReadByProgress(pair.reader.get(), key, &into, [&](Status status) {
+    CheckCode(status, StatusCode::kOk);
+    pair.reader.reset();
+    std::this_thread::sleep_for(std::chrono::milliseconds(600));
+  });
+  CheckBytes(into.data(), 0, into.size());
+}
+
 void PeerGone() {
   Pair pair = Connected();
   const Memory memory(1 << 16);
@@ -396,6 +452,8 @@ int main(int argc, char** argv) {
   Run("a registration that has ended", AccessToWhatHasEnded);
   Run("close while reading", [] { CloseWhileReading(false); });
   Run("destroyed while reading", [] { CloseWhileReading(true); });
+  Run("closes after the last end", ClosesAfterTheLastEnd);
+  Run("destroyed by its own end", DestroyedByItsOwnEnd);
   Run("the peer has gone", PeerGone);
   Run("closed from many threads", ClosesFromMany);
   Run("hostile frames", HostileFrames);

@@ -86,7 +86,7 @@ def test_conformance(built: Path) -> None:
 
 
 def test_one_process_reads_from_itself(built: Path) -> None:
-    assert in_one_host(built / "read_test").count("ok verbs: ") == 15
+    assert in_one_host(built / "read_test").count("ok verbs: ") == 17
 
 
 def test_calls_of_the_library_fail(built: Path) -> None:

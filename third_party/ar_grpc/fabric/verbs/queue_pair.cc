@@ -104,15 +104,19 @@ Status QueuePair::Connect(const Device::Port& port, const Hello& peer) {
 
 template <typename Section>
 void QueuePair::Locked(Section section) {
+  // An operation's `done` may destroy the connection, and the reactor then the device's reference.
+  const std::shared_ptr<QueuePair> self = shared_from_this();
   Operations ended;
   {
     std::lock_guard<std::mutex> lock(mu_);
     section(&ended);
+    finishing_ += ended.size();
   }
   Finish(ended);
 }
 
 void QueuePair::Finish(const Operations& ended) {
+  if (ended.empty()) return;
   for (const std::shared_ptr<Operation>& operation : ended) {
     // Before the memory: it may go with `keep`, and a device must not have it any more then.
     operation->region.reset();
@@ -120,6 +124,13 @@ void QueuePair::Finish(const Operations& ended) {
     operation->done = nullptr;
     operation->keep.reset();
   }
+  std::vector<std::function<void()>> closers;
+  {
+    std::lock_guard<std::mutex> lock(mu_);
+    finishing_ -= ended.size();
+    if (gone_ && finishing_ == 0) closers.swap(closers_);
+  }
+  for (const std::function<void()>& closer : closers) closer();
 }
 
 void QueuePair::Submit(std::shared_ptr<Operation> operation) {
@@ -268,7 +279,7 @@ void QueuePair::Close(std::function<void()> done) {
   bool first = false;
   {
     std::lock_guard<std::mutex> lock(mu_);
-    if (!gone_) {
+    if (!gone_ || finishing_ > 0) {
       if (done) closers_.push_back(std::exchange(done, nullptr));
       first = !std::exchange(closing_, true);
     }
@@ -315,7 +326,8 @@ void QueuePair::Destroy() {
   {
     std::lock_guard<std::mutex> lock(mu_);
     gone_ = true;
-    closers.swap(closers_);
+    // Else whoever runs an end now comes to it.
+    if (finishing_ == 0) closers.swap(closers_);
   }
   for (const std::function<void()>& closer : closers) closer();
 }

@@ -43,7 +43,8 @@ class QueuePair final : public EventTarget, public std::enable_shared_from_this<
   // kOk, or why it takes no more operations.
   Status Usable() const;
   bool closed() const { return closed_.load(std::memory_order_acquire); }
-  // `done` runs on the reactor, or at once where all is over.
+  // `done` runs after the device has given up the pair and every operation's `done` has returned:
+  // on the thread that was last in this, or at once where all is over.
   void Close(std::function<void()> done);
   // Bytes that Gets brought here.
   uint64_t get_bytes() const { return get_bytes_.load(std::memory_order_relaxed); }
@@ -59,7 +60,7 @@ class QueuePair final : public EventTarget, public std::enable_shared_from_this<
   // in its argument.
   template <typename Section>
   void Locked(Section section);
-  static void Finish(const Operations& ended);
+  void Finish(const Operations& ended);
 
   // Takes at most `most` completions; returns how many it took.
   int Poll(int most);
@@ -88,7 +89,8 @@ class QueuePair final : public EventTarget, public std::enable_shared_from_this<
   bool connecting_ = false;                // pair_ is used without the lock
   bool stopped_ = false;                   // the pair takes no more requests and gives back its own
   bool closing_ = false;
-  bool gone_ = false;  // the device has no part in it any more
+  bool gone_ = false;     // the device has no part in it any more
+  size_t finishing_ = 0;  // operations that have ended and whose `done` has not returned
   Status status_;
   SendQueue sends_;
   std::vector<std::function<void()>> closers_;
