@@ -89,6 +89,15 @@ int Notify(abi::CompletionQueue* queue, int solicited_only) {
   return Fails(&notify_fails, EIO) ? EIO : real_operations.req_notify_cq(queue, solicited_only);
 }
 
+// Not destroyed, and destroyed but not by this call.
+Nth destroy_is_refused{0};
+Nth destroy_is_late{0};
+int DestroyPair(abi::QueuePair* pair) {
+  if (Fails(&destroy_is_refused, EBUSY)) return EBUSY;
+  const int error = Ender<&Library::destroy_qp, &Library::create_qp>::Call(pair);
+  return Fails(&destroy_is_late, EIO) ? EIO : error;
+}
+
 abi::Context* OpenDevice(abi::Device* device) {
   abi::Context* const context = Maker<&Library::open_device>::Call(device);
   if (context == nullptr) return nullptr;
@@ -122,6 +131,7 @@ void WrapAll() {
   WrapPair<&Library::create_cq, &Library::destroy_cq>(library);
   WrapPair<&Library::create_qp, &Library::destroy_qp>(library);
   library->open_device = OpenDevice;
+  library->destroy_qp = DestroyPair;
   Wrap<&Library::query_device, EIO>(library);
   Wrap<&Library::query_port, EIO>(library);
   Wrap<&Library::query_gid_table, -EIO>(library);
@@ -179,6 +189,7 @@ struct Case {
   int call;
   StatusCode code;
   const char* says;
+  Nth* other = nullptr;  // whose first call fails, too
 };
 
 void Run(const Case& one) {
@@ -187,8 +198,9 @@ void Run(const Case& one) {
   real.free_device_list(real.get_device_list(&count));
   const size_t descriptors = Descriptors();
   *one.nth = one.call;
+  if (one.other != nullptr) *one.other = 1;
   CheckCode(Attempt(), one.code, one.says);
-  Check(*one.nth == 0, "the call did not come");
+  Check(*one.nth == 0 && (one.other == nullptr || *one.other == 0), "the call did not come");
   CheckCode(Attempt(), StatusCode::kOk);
   const auto begin = std::chrono::steady_clock::now();
   while (!Quiet(descriptors)) {
@@ -236,6 +248,9 @@ const std::vector<Case>& Cases() {
       {"req_notify_cq after an event", &notify_fails, 3, kUnavailable, "asking rxe0/1 for events"},
       {"poll_cq", &poll_fails, 1, kUnavailable, "rxe0/1 gives no completions"},
       {"modify_qp to be stopped", Of<&Library::modify_qp>(), 7, kOk, ""},
+      {"destroy_qp", &destroy_is_refused, 1, kOk, ""},
+      {"destroy_qp of a device that has gone", Of<&Library::get_cq_event>(), 1, kUnavailable,
+       "rxe0/1: its events", &destroy_is_late},
   };
   return *cases;
 }

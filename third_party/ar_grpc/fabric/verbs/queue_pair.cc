@@ -1,5 +1,7 @@
 // Copyright 2026 The AR-gRPC TensorFlow authors. Licensed under the Apache License, Version 2.0.
 
+#include "third_party/ar_grpc/fabric/verbs/queue_pair.h"
+
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -11,7 +13,6 @@
 #include "third_party/ar_grpc/base/random.h"
 #include "third_party/ar_grpc/base/reactor.h"
 #include "third_party/ar_grpc/fabric/verbs/pair_states.h"
-#include "third_party/ar_grpc/fabric/verbs/queue_pair.h"
 
 namespace ar_grpc::fabric::verbs {
 namespace {
@@ -20,7 +21,8 @@ constexpr uint32_t kPsnMask = (1 << 24) - 1;
 constexpr uint64_t kLargestRequest = uint64_t{1} << 30;
 // Completions of one round.
 constexpr int kRound = 64;
-// What the device has not given back by then it is made to, by the end of the queue pair.
+// What the device has not given back by then it is made to, by the end of the queue pair. A pair
+// that cannot be destroyed is tried again after as long.
 constexpr int kDrainMs = 2000;
 
 Status Closed() { return Status(StatusCode::kUnavailable, "the RDMA connection is closed"); }
@@ -32,6 +34,8 @@ StatusOr<std::shared_ptr<QueuePair>> QueuePair::Create(std::shared_ptr<Device> d
   const std::shared_ptr<QueuePair> made(new QueuePair(std::move(device)));
   if (Status status = made->Prepare(); !status.ok()) return status;
   made->device_->Add(made->queue_, made->pair_, made);
+  // A device that failed before that has told only those which it knew.
+  if (made->device_->failed()) made->OnFailure(made->device_->name() + " has failed");
   return made;
 }
 
@@ -306,13 +310,7 @@ void QueuePair::Destroy() {
     }
     pair = std::exchange(pair_, nullptr);
   });
-  if (pair == nullptr) return;
-  if (const int error = device_->library().destroy_qp(pair); error != 0) {
-    // It may still write: what it was told to stays as it is, for ever.
-    Log(Severity::kError,
-        ErrnoStatus(error, "destroying a queue pair of " + device_->name()).message());
-    return;
-  }
+  if (pair == nullptr || !DestroyPair(pair)) return;
   abi::CompletionQueue* queue = nullptr;
   Locked([&](Operations* ended) {
     queue = std::exchange(queue_, nullptr);
@@ -330,6 +328,21 @@ void QueuePair::Destroy() {
     if (finishing_ == 0) closers.swap(closers_);
   }
   for (const std::function<void()>& closer : closers) closer();
+}
+
+bool QueuePair::DestroyPair(abi::QueuePair* pair) {
+  const int error = device_->library().destroy_qp(pair);
+  // A device that the kernel has taken away answers so, and took its queue pairs along.
+  if (error == 0 || (error == EIO && device_->failed())) return true;
+  // It may still write: what it was told to stays as it is until the pair is destroyed.
+  std::lock_guard<std::mutex> lock(mu_);
+  if (!std::exchange(complained_, true)) {
+    Log(Severity::kError,
+        ErrnoStatus(error, "destroying a queue pair of " + device_->name()).message());
+  }
+  pair_ = pair;
+  DestroySoon(kDrainMs);
+  return false;
 }
 
 }  // namespace ar_grpc::fabric::verbs

@@ -74,6 +74,7 @@ class QueuePair final : public EventTarget, public std::enable_shared_from_this<
 
   // Destroys what the device has; on the reactor. All that is under way has ended then.
   void Destroy();
+  bool DestroyPair(abi::QueuePair* pair);
   void DestroySoon(int delay_ms);
 
   const std::shared_ptr<Device> device_;
@@ -89,8 +90,9 @@ class QueuePair final : public EventTarget, public std::enable_shared_from_this<
   bool connecting_ = false;                // pair_ is used without the lock
   bool stopped_ = false;                   // the pair takes no more requests and gives back its own
   bool closing_ = false;
-  bool gone_ = false;     // the device has no part in it any more
-  size_t finishing_ = 0;  // operations that have ended and whose `done` has not returned
+  bool gone_ = false;        // the device has no part in it any more
+  size_t finishing_ = 0;     // operations that have ended and whose `done` has not returned
+  bool complained_ = false;  // about a pair that cannot be destroyed
   Status status_;
   SendQueue sends_;
   std::vector<std::function<void()>> closers_;
