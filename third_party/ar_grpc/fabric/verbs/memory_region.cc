@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "third_party/ar_grpc/base/log.h"
 #include "third_party/ar_grpc/base/os.h"
@@ -67,7 +66,7 @@ MemoryRegion::~MemoryRegion() {
 
 void RegionTable::Add(uint64_t id, const std::shared_ptr<MemoryRegion>& region) {
   std::lock_guard<std::mutex> lock(mu_);
-  regions_[{region->start(), id}] = region;
+  regions_[{region->start(), id}] = {region->size(), region};
 }
 
 void RegionTable::Remove(uint64_t id, uint64_t start) {
@@ -77,15 +76,13 @@ void RegionTable::Remove(uint64_t id, uint64_t start) {
 
 std::shared_ptr<MemoryRegion> RegionTable::Find(const void* start, size_t size) const {
   const uint64_t first = reinterpret_cast<uintptr_t>(start);
-  std::vector<std::shared_ptr<MemoryRegion>> looked_at;  // let go without the lock
   std::lock_guard<std::mutex> lock(mu_);
   auto next = regions_.upper_bound({first, UINT64_MAX});
   for (int i = 0; i < kMostLooks && next != regions_.begin(); ++i) {
-    std::shared_ptr<MemoryRegion> region = (--next)->second.lock();
-    if (!region) continue;
-    const uint64_t offset = first - region->start();
-    if (offset <= region->size() && size <= region->size() - offset) return region;
-    looked_at.push_back(std::move(region));
+    const auto& [place, entry] = *--next;
+    const uint64_t offset = first - place.first;
+    if (offset > entry.size || size > entry.size - offset) continue;
+    if (std::shared_ptr<MemoryRegion> region = entry.region.lock()) return region;
   }
   return nullptr;
 }

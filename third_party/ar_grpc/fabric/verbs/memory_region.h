@@ -53,8 +53,14 @@ class RegionTable {
 
  private:
   mutable std::mutex mu_;
+  // Only the region that is looked for is held, by whoever found it: a reference to any other would
+  // keep its memory accessible after its registration has ended.
+  struct Entry {
+    uint64_t size;
+    std::weak_ptr<MemoryRegion> region;
+  };
   // By start and id.
-  std::map<std::pair<uint64_t, uint64_t>, std::weak_ptr<MemoryRegion>> regions_;
+  std::map<std::pair<uint64_t, uint64_t>, Entry> regions_;
 };
 
 }  // namespace ar_grpc::fabric::verbs
