@@ -61,6 +61,9 @@ class Attempt : public std::enable_shared_from_this<Attempt> {
     }
   }
 
+  // In a forked child a thread of the parent's may hold the lock for ever.
+  bool InChild() const { return pair_->device()->InChild(); }
+
   void GiveUp() {
     {
       std::lock_guard<std::mutex> lock(mu_);
@@ -136,7 +139,9 @@ class Attempt : public std::enable_shared_from_this<Attempt> {
 class VerbsAttachment final : public Attachment {
  public:
   explicit VerbsAttachment(std::shared_ptr<Attempt> attempt) : attempt_(std::move(attempt)) {}
-  ~VerbsAttachment() override { attempt_->GiveUp(); }
+  ~VerbsAttachment() override {
+    if (!attempt_->InChild()) attempt_->GiveUp();
+  }
   void TakeFrame(const std::string& frame) override {
     const std::shared_ptr<Attempt> attempt = attempt_;  // an event may destroy this
     attempt->TakeFrame(frame);
