@@ -146,6 +146,7 @@ Status Device::Prepare() {
 }
 
 Status Device::ChoosePort(uint8_t ports) {
+  ports_ = ports;
   Status status = Unusable("it has no port");
   for (int port = 1; port <= ports; ++port) {
     port_ = static_cast<uint8_t>(port);
@@ -171,9 +172,9 @@ StatusOr<Device::Port> Device::QueryPort() const {
     return DeviceStatus(error, "the port of " + name_ + " cannot be queried");
   }
   if (attributes.state != abi::kPortActive) return Unusable("its port is down");
-  std::vector<abi::GidEntry> entries(
-      std::min<size_t>(std::max(attributes.gid_count, 1), kMostGids));
-  // The table of all ports; one that is longer is refused, and ports are few.
+  // The table of all ports; one that is longer is refused.
+  const size_t most = static_cast<size_t>(std::max(attributes.gid_count, 1)) * ports_;
+  std::vector<abi::GidEntry> entries(std::min(most, kMostGids));
   const ssize_t count =
       library_.query_gid_table(context_, entries.data(), entries.size(), 0, sizeof(abi::GidEntry));
   if (count < 0) return DeviceStatus(static_cast<int>(-count), "the GIDs of " + name_);

@@ -104,7 +104,8 @@ class Device : public std::enable_shared_from_this<Device> {
   const uint32_t fork_count_;
   std::string name_;
   Limits limits_;
-  uint8_t port_ = 0;
+  uint8_t ports_ = 0;  // that the device has
+  uint8_t port_ = 0;   // that is used
   abi::ProtectionDomain* domain_ = nullptr;
   abi::CompletionChannel* channel_ = nullptr;
   RegionTable regions_;
