@@ -21,7 +21,7 @@ class Symbols {
     *function = reinterpret_cast<Function>(dlvsym(handle_, name, version));
     if (*function != nullptr) return;
     status_ = Status(StatusCode::kUnimplemented, path_ + " has no " + name + " of version " +
-                                                     version + ": install rdma-core 30 or newer");
+                                                     version + ": install rdma-core 32 or newer");
   }
   const Status& status() const { return status_; }
 
