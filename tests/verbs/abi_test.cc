@@ -1,6 +1,6 @@
 // Copyright 2026 The AR-gRPC TensorFlow authors. Licensed under the Apache License, Version 2.0.
 
-// fabric/verbs/abi.h says what libibverbs' own header says.
+// fabric/verbs/abi.h and library.h say what libibverbs' own header says.
 
 #include "third_party/ar_grpc/fabric/verbs/abi.h"
 
@@ -8,6 +8,9 @@
 
 #include <cstddef>
 #include <cstdio>
+#include <type_traits>
+
+#include "third_party/ar_grpc/fabric/verbs/library.h"
 
 namespace abi = ar_grpc::fabric::verbs::abi;
 
@@ -16,6 +19,59 @@ namespace abi = ar_grpc::fabric::verbs::abi;
   static_assert(offsetof(abi::ours, our_member) == offsetof(theirs, their_member), #our_member); \
   static_assert(sizeof(abi::ours::our_member) == sizeof(theirs::their_member), #our_member)
 #define SAME_NUMBER(ours, theirs) static_assert(static_cast<int>(abi::ours) == (theirs), #ours)
+
+// Arguments and results that are as wide, and pointers where those are.
+template <typename Ours, typename Theirs>
+constexpr bool SameWord() {
+  if constexpr (std::is_void_v<Ours> || std::is_void_v<Theirs>) {
+    return std::is_void_v<Ours> && std::is_void_v<Theirs>;
+  } else {
+    return sizeof(Ours) == sizeof(Theirs) && std::is_pointer_v<Ours> == std::is_pointer_v<Theirs>;
+  }
+}
+template <typename Ours, typename Theirs>
+struct SameCall : std::false_type {};
+template <typename Our, typename... Ours, typename Their, typename... Theirs>
+struct SameCall<Our (*)(Ours...), Their (*)(Theirs...)> {
+  static constexpr bool Same() {
+    if constexpr (sizeof...(Ours) == sizeof...(Theirs)) {
+      return SameWord<Our, Their>() && (SameWord<Ours, Theirs>() && ...);
+    } else {
+      return false;
+    }
+  }
+  static constexpr bool value = Same();
+};
+#define SAME_CALL(ours, theirs)                                                            \
+  static_assert(                                                                           \
+      SameCall<decltype(ar_grpc::fabric::verbs::Library::ours), decltype(&theirs)>::value, \
+      #theirs)
+
+SAME_CALL(get_device_list, ibv_get_device_list);
+SAME_CALL(free_device_list, ibv_free_device_list);
+SAME_CALL(get_device_name, ibv_get_device_name);
+SAME_CALL(open_device, ibv_open_device);
+SAME_CALL(close_device, ibv_close_device);
+SAME_CALL(query_device, ibv_query_device);
+SAME_CALL(query_port, ibv_query_port);
+SAME_CALL(query_gid_table, _ibv_query_gid_table);
+SAME_CALL(alloc_pd, ibv_alloc_pd);
+SAME_CALL(dealloc_pd, ibv_dealloc_pd);
+SAME_CALL(reg_mr, ibv_reg_mr);
+SAME_CALL(dereg_mr, ibv_dereg_mr);
+SAME_CALL(create_comp_channel, ibv_create_comp_channel);
+SAME_CALL(destroy_comp_channel, ibv_destroy_comp_channel);
+SAME_CALL(create_cq, ibv_create_cq);
+SAME_CALL(destroy_cq, ibv_destroy_cq);
+SAME_CALL(get_cq_event, ibv_get_cq_event);
+SAME_CALL(ack_cq_events, ibv_ack_cq_events);
+SAME_CALL(create_qp, ibv_create_qp);
+SAME_CALL(modify_qp, ibv_modify_qp);
+SAME_CALL(destroy_qp, ibv_destroy_qp);
+SAME_CALL(get_async_event, ibv_get_async_event);
+SAME_CALL(ack_async_event, ibv_ack_async_event);
+SAME_CALL(wc_status_str, ibv_wc_status_str);
+SAME_CALL(event_type_str, ibv_event_type_str);
 
 SAME_PLACE(Device, node_type, ibv_device, node_type);
 SAME_PLACE(Device, transport_type, ibv_device, transport_type);
@@ -166,6 +222,8 @@ SAME_NUMBER(kEventPairRequestError, IBV_EVENT_QP_REQ_ERR);
 SAME_NUMBER(kEventPairAccessError, IBV_EVENT_QP_ACCESS_ERR);
 SAME_NUMBER(kEventDeviceFatal, IBV_EVENT_DEVICE_FATAL);
 SAME_SIZE(AsyncEvent, ibv_async_event);
+SAME_PLACE(AsyncEvent, queue, ibv_async_event, element.cq);
+SAME_PLACE(AsyncEvent, pair, ibv_async_event, element.qp);
 SAME_PLACE(AsyncEvent, type, ibv_async_event, event_type);
 
 int main() { std::puts("ok abi: layouts and numbers are those of infiniband/verbs.h"); }
