@@ -102,6 +102,65 @@ void AFailureThatClosesTheLink() {
   Check(world.client->Count().chunk_bytes > 0, "chunks");
 }
 
+// A thread of the pool that comes when all is done finds nothing to do, and has kept nothing.
+void ALateHelperKeepsNothing() {
+  World world(World::Loopback());
+  world.Connect();
+  for (const uint64_t size : {uint64_t{3} << 20, uint64_t{6} << 20}) {
+    // Who runs first copies everything; the others' turn comes after the end.
+    std::vector<std::function<void()>> late;
+    const auto first_runs = [&](std::function<void()> task) {
+      late.push_back(std::move(task));
+      return true;
+    };
+    const std::shared_ptr<Receiver> receiver = world.MakeReceiver(first_runs);
+    const std::weak_ptr<Receiver> alive = receiver;
+    Source source = world.MakeSource(size, 4, true);
+    const auto offer =
+        world.MakeSender().TryOffer(receiver->ask(), std::move(source.buffer), source.OnReleased());
+    Destination to(size, /*kept=*/true);
+    const auto outcome = std::make_shared<Outcome>();
+    receiver->Start(*offer, to.target, outcome->Done(outcome));
+    to.target.keep.reset();
+    Check(late.size() >= 3, "helpers were asked for");
+    if (!outcome->Ended()) {
+      late.back()();
+      late.pop_back();
+    }
+    CheckOk(outcome->Wait());
+    Check(HasPattern(to.bytes->data(), size, 4), "the right bytes");
+    Check(to.bytes.use_count() == 1, "the target is the caller's alone, whoever is late");
+    Check(receiver.use_count() == 1, "and so is the receiver");
+    for (const auto& task : late) task();
+    Check(outcome->dones == 1, "late helpers do nothing");
+    world.Pump();
+    Check(*source.released == 1, "let go");
+  }
+}
+
+// What follows a transfer may wait for the link's end, which waits for operations under way.
+void TheEndIsNotWithinAnOperation() {
+  World world(World::Loopback());
+  const Ends ends = world.Connect();
+  const std::shared_ptr<Receiver> other = world.MakeReceiver();
+  Source held = world.MakeSource(5000, 1, true);
+  Check(world.MakeSender().TryOffer(other->ask(), held.buffer, held.OnReleased()).has_value(),
+        "an offer");
+  const std::shared_ptr<Receiver> receiver = world.MakeReceiver();
+  Source source = world.MakeSource(5000, 2, true);
+  const auto offer =
+      world.MakeSender().TryOffer(receiver->ask(), source.buffer, source.OnReleased());
+  Destination to(5000, true);
+  bool ended = false;
+  receiver->Start(*offer, to.target, [&](const Status& status) {
+    CheckOk(status);
+    world.Disconnect(ends);
+    Check(*held.released == 1, "the link's end lets go while the transfer's end runs");
+    ended = true;
+  });
+  Check(ended, "read at once");
+}
+
 void WhatCannotBeReadComesInChunks() {
   World world(World::Loopback());
   world.Connect();
@@ -339,6 +398,8 @@ int main() {
                                           {"bytes by chunks", TheRightBytesByChunks},
                                           {"a hostile fabric", NoWrongBytesOverAHostileFabric},
                                           {"a failure closes", AFailureThatClosesTheLink},
+                                          {"a late helper", ALateHelperKeepsNothing},
+                                          {"no end in an operation", TheEndIsNotWithinAnOperation},
                                           {"unreadable", WhatCannotBeReadComesInChunks},
                                           {"no landing", WithoutALandingChunksServe},
                                           {"a pool without threads", APoolThatTakesNothing},

@@ -29,10 +29,12 @@ class CopyInParts : public std::enable_shared_from_this<CopyInParts> {
   void Start() {
     const int copiers = static_cast<int>(
         std::min<uint64_t>(std::clamp(read_.most_copiers, 1, kMaxCopiers), parts_));
-    const bool here = !read_.run_in_pool || read_.target.size <= kReadHere;
+    // A helper may end the last part, and let go of `read_`, while others are still asked for.
+    const RunInPool run_in_pool = read_.run_in_pool;
+    const bool here = !run_in_pool || read_.target.size <= kReadHere;
     int helpers = 0;
-    for (int i = here ? 1 : 0; read_.run_in_pool && i < copiers; ++i) {
-      helpers += read_.run_in_pool([self = shared_from_this()] { self->Work(); });
+    for (int i = here ? 1 : 0; run_in_pool && i < copiers; ++i) {
+      helpers += run_in_pool([self = shared_from_this()] { self->Work(); });
     }
     if (here || helpers == 0) Work();
   }
@@ -49,13 +51,15 @@ class CopyInParts : public std::enable_shared_from_this<CopyInParts> {
         Ended(Cancelled());
       } else {
         const uint64_t offset = part * kPartBytes;
-        read_.link->connection()->Get(
-            read_.from.key, read_.from.offset + offset, read_.target.into + offset,
-            std::min(kPartBytes, read_.target.size - offset), nullptr, [this](Status status) {
-              // Over by the time that Get returns, in this thread.
-              read_.gate->EndWrite();
-              Ended(std::move(status));
-            });
+        Status status;
+        read_.link->connection()->Get(read_.from.key, read_.from.offset + offset,
+                                      read_.target.into + offset,
+                                      std::min(kPartBytes, read_.target.size - offset), nullptr,
+                                      // Over by the time that Get returns, in this thread.
+                                      [&status](Status ended) { status = std::move(ended); });
+        read_.gate->EndWrite();
+        // Not within Get: what follows the last part calls out, and a fabric's `done` must not.
+        Ended(std::move(status));
       }
     }
   }
@@ -72,11 +76,16 @@ class CopyInParts : public std::enable_shared_from_this<CopyInParts> {
       std::lock_guard<std::mutex> lock(mu_);
       all = status_;
     }
-    done_(all);
+    // Threads that have not begun yet hold this, and must not hold the transfer: they find no part
+    // left and look at nothing else.
+    const std::function<void(const Status&)> done = std::exchange(done_, nullptr);
+    read_ = OneSidedRead();
+    done(all);
   }
 
-  const OneSidedRead read_;
-  const std::function<void(const Status&)> done_;
+  // Both are let go by whoever ends the last part.
+  OneSidedRead read_;
+  std::function<void(const Status&)> done_;
   const uint64_t parts_;
   std::atomic<uint64_t> next_{0};
   std::atomic<uint64_t> left_;  // parts that have not ended
