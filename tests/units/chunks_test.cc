@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -102,6 +103,43 @@ void ChunksFromManyThreads() {
   CHECK(bytes == 500 && dones == 1);
 }
 
+// Else the transfer would end while others still write.
+void AnEndThatIsToldTwiceCountsOnce() {
+  std::vector<std::function<void(Status)>> ends;
+  int dones = 0;
+  TransferChunks(
+      40, 10, 4,
+      [&](uint64_t, uint64_t, std::function<void(Status)> done) {
+        ends.push_back(std::move(done));
+      },
+      [&](const Status& status) { dones += status.ok(); });
+  CHECK(ends.size() == 4);
+  for (int i = 0; i < 4; ++i) ends[0](OkStatus());
+  ends[0](Status(StatusCode::kUnavailable, "and an error then"));
+  CHECK(dones == 0);
+  for (int i = 1; i < 4; ++i) ends[i](OkStatus());
+  CHECK(dones == 1);
+  for (const auto& end : ends) end(OkStatus());
+  CHECK(dones == 1);
+}
+
+// What starts chunks holds the memory that they write to; a fabric may hold an end for long.
+void AnEndKeepsNothing() {
+  std::function<void(Status)> kept;
+  auto memory = std::make_shared<int>(0);
+  const std::weak_ptr<int> alive = memory;
+  bool gone = false;
+  TransferChunks(
+      10, 10, 1,
+      [&, memory = std::move(memory)](uint64_t, uint64_t, std::function<void(Status)> done) {
+        kept = std::move(done);
+      },
+      [&](const Status&) { gone = alive.expired(); });
+  CHECK(!alive.expired());
+  kept(OkStatus());
+  CHECK(gone);
+}
+
 void NothingIsWrittenBehindAClosedGate() {
   // Under the thread sanitizer a write beside the owner's is a race.
   for (int round = 0; round < 200; ++round) {
@@ -140,6 +178,8 @@ int main() {
                                         {"first error", ChunksStopAtTheFirstError},
                                         {"no nesting", ManyInlineChunksDoNotNest},
                                         {"many threads", ChunksFromManyThreads},
+                                        {"told twice", AnEndThatIsToldTwiceCountsOnce},
+                                        {"nothing kept", AnEndKeepsNothing},
                                         {"a closed gate", NothingIsWrittenBehindAClosedGate},
                                     });
   return 0;

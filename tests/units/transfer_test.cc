@@ -90,6 +90,17 @@ void NoWrongBytesOverAHostileFabric() {
   Check(counted.rendezvous > 0 && counted.chunk_bytes > 0, "reads, and chunks where they failed");
 }
 
+// The memory is the caller's from the end on, whatever calls say later.
+void CallsThatAreAnsweredTwice() {
+  World world(World::Loopback());
+  world.ConnectTcp();
+  world.calls->twice = true;
+  for (int round = 0; round < 10; ++round) {
+    CheckOk(Move(&world, 5000000, round, /*in_segment=*/true, /*kept=*/false));
+    Check(!world.calls->MayStillWrite(), "nothing is written after the end");
+  }
+}
+
 // One error takes the connection with it: what follows goes by chunks over the other link.
 void AFailureThatClosesTheLink() {
   fabric::hostile::Options options;
@@ -397,6 +408,7 @@ int main() {
                                           {"bytes over loopback", TheRightBytesOverLoopback},
                                           {"bytes by chunks", TheRightBytesByChunks},
                                           {"a hostile fabric", NoWrongBytesOverAHostileFabric},
+                                          {"answered twice", CallsThatAreAnsweredTwice},
                                           {"a failure closes", AFailureThatClosesTheLink},
                                           {"a late helper", ALateHelperKeepsNothing},
                                           {"no end in an operation", TheEndIsNotWithinAnOperation},

@@ -3,6 +3,7 @@
 #include "third_party/ar_grpc/protocol/chunks.h"
 
 #include <algorithm>
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -32,7 +33,12 @@ class Transfer : public std::enable_shared_from_this<Transfer> {
       next_ += length;
       ++under_way_;
       lock.unlock();
-      start_(offset, length, [self = shared_from_this()](Status status) { self->Ended(status); });
+      // A chunk whose end is told twice must not stand for one that is still written.
+      start_(offset, length,
+             [self = shared_from_this(),
+              ended = std::make_shared<std::atomic<bool>>(false)](const Status& status) {
+               if (!ended->exchange(true)) self->Ended(status);
+             });
       lock.lock();
     }
     pumping_ = false;
@@ -40,7 +46,11 @@ class Transfer : public std::enable_shared_from_this<Transfer> {
     finished_ = true;
     const Status status = status_;
     lock.unlock();
-    done_(status);
+    // Let go first: what `start` holds may be the memory that the transfer wrote to, and a fabric
+    // may hold a chunk's end, and with it this, for longer.
+    start_ = nullptr;
+    const std::function<void(Status)> done = std::exchange(done_, nullptr);
+    done(status);
   }
 
  private:
@@ -56,8 +66,9 @@ class Transfer : public std::enable_shared_from_this<Transfer> {
   const uint64_t size_;
   const uint64_t chunk_;
   const int in_flight_;
-  const StartChunk start_;
-  const std::function<void(Status)> done_;
+  // Both are let go by the one Pump that finds all ended.
+  StartChunk start_;
+  std::function<void(Status)> done_;
   std::mutex mu_;
   // The rest is guarded by mu_.
   uint64_t next_ = 0;

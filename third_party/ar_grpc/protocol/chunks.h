@@ -9,8 +9,8 @@
 
 namespace ar_grpc::protocol {
 
-// Starts the transfer of [offset, offset + length); calls `done` once, perhaps before it returns,
-// on any thread.
+// Starts the transfer of [offset, offset + length); calls `done`, perhaps before it returns, on any
+// thread. Only its first call counts.
 using StartChunk =
     std::function<void(uint64_t offset, uint64_t length, std::function<void(Status)> done)>;
 

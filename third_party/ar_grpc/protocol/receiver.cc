@@ -208,3 +208,5 @@ void Receiver::End(Status status) {
 }
 
 }  // namespace ar_grpc::protocol
+  // A call that is answered a second time finds the memory closed.
+  gate_->Close();
