@@ -2,10 +2,12 @@
 
 #include "third_party/ar_grpc/protocol/receiver.h"
 
+#include <array>
 #include <atomic>
 #include <utility>
 #include <vector>
 
+#include "third_party/ar_grpc/base/os.h"
 #include "third_party/ar_grpc/base/random.h"
 #include "third_party/ar_grpc/protocol/chunks.h"
 
@@ -25,9 +27,23 @@ void CopiesEnded() {
 }
 
 uint64_t NewTicket() {
-  uint64_t ticket = 0;
-  // Without getrandom it only names the transfer; then no peer reads memory (fabric/shm is off).
-  return FillRandom(&ticket, sizeof(ticket)) ? ticket : RandomSeed();
+// Tickets that a thread has drawn and not used: a system call for each would be a good part of what
+// a small transfer takes.
+struct Tickets {
+  std::array<uint64_t, 32> drawn{};
+  size_t left = 0;
+  uint32_t fork_count = 0;
+};
+
+  thread_local Tickets tickets;
+  // A forked child must not use its parent's.
+  if (tickets.left == 0 || tickets.fork_count != ForkCount()) {
+    // Without getrandom it only names the transfer; then no peer reads memory (fabric/shm is off).
+    if (!FillRandom(tickets.drawn.data(), sizeof(tickets.drawn))) return RandomSeed();
+    tickets.left = tickets.drawn.size();
+    tickets.fork_count = ForkCount();
+  }
+  return tickets.drawn[--tickets.left];
 }
 
 }  // namespace
