@@ -62,7 +62,10 @@ double GetUs(const Figures& figures, uint64_t size) {
 std::vector<uint64_t> GetBends(const Figures& figures) {
   std::vector<uint64_t> bends;
   for (uint64_t k = 1; k <= kMaxCopiers; ++k) bends.push_back(k * kPartBytes);
-  bends.push_back(static_cast<uint64_t>(figures.wake_us * figures.get.bytes_per_us));
+  const double woken = figures.wake_us * figures.get.bytes_per_us;
+  if (woken >= 0 && woken < static_cast<double>(kLargest)) {
+    bends.push_back(static_cast<uint64_t>(woken));
+  }
   return bends;
 }
 
@@ -132,9 +135,14 @@ class Chunked final : public SchemeModel {
 
 // --- the envelope ---
 
+// A cost that is no number, as it is where figures are none, is more than others, but what is not
+// possible is more than that.
 double CostOrNever(const SchemeModel& model, const Figures& figures, const Situation& situation) {
-  return model.Possible(situation) ? model.Cost(situation, figures)
-                                   : std::numeric_limits<double>::infinity();
+  constexpr double kNever = std::numeric_limits<double>::infinity();
+  if (!model.Possible(situation)) return kNever;
+  const double cost = model.Cost(situation, figures);
+  constexpr double kMost = std::numeric_limits<double>::max();
+  return cost < kMost ? cost : kMost;
 }
 
 // Every eighth of an octave, and both sides of every bend.
