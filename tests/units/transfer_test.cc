@@ -101,6 +101,29 @@ void CallsThatAreAnsweredTwice() {
   }
 }
 
+// How large the chunks are, and how many at the same time, follows from the stream's figures.
+void ChunksFollowTheFigures() {
+  World world(World::Loopback());
+  world.ConnectTcp();
+  const ChunkPlan plan = PlanChunks(World::Figured());
+  Check(plan.bytes == 1 << 20 && plan.in_flight == 8, "the plan");
+  Receiver::Options options;
+  options.node = world.client;
+  options.caller = world.calls;
+  const std::shared_ptr<Receiver> receiver = Receiver::Create(options);
+  Source source = world.MakeSource(9000001, 5, true);
+  const auto offer = world.MakeSender().TryOffer(receiver->ask(), source.buffer, nullptr);
+  Destination to(9000001, true);
+  const auto outcome = std::make_shared<Outcome>();
+  world.calls->hold = true;
+  receiver->Start(*offer, to.target, outcome->Done(outcome));
+  Check(world.calls->started == 8, "so many at the same time");
+  world.calls->hold = false;
+  world.calls->LetGo();
+  CheckOk(outcome->Wait());
+  Check(world.calls->started == 9 && HasPattern(to.bytes->data(), 9000001, 5), "the right bytes");
+}
+
 // One error takes the connection with it: what follows goes by chunks over the other link.
 void AFailureThatClosesTheLink() {
   fabric::hostile::Options options;
@@ -409,6 +432,7 @@ int main() {
                                           {"bytes by chunks", TheRightBytesByChunks},
                                           {"a hostile fabric", NoWrongBytesOverAHostileFabric},
                                           {"answered twice", CallsThatAreAnsweredTwice},
+                                          {"figures", ChunksFollowTheFigures},
                                           {"a failure closes", AFailureThatClosesTheLink},
                                           {"a late helper", ALateHelperKeepsNothing},
                                           {"no end in an operation", TheEndIsNotWithinAnOperation},

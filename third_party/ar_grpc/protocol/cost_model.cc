@@ -16,15 +16,10 @@ void Selector::Prepare(const std::vector<std::string>& fabrics) {
 }
 
 const SchemeTable& Selector::TableFor(const std::string& fabric) const {
-  const auto known = [&]() -> const SchemeTable* {
-    std::lock_guard<std::mutex> lock(mu_);
-    const auto found = tables_.find(fabric);
-    return found == tables_.end() ? nullptr : found->second.get();
-  };
-  if (const SchemeTable* const table = known()) return *table;
+  if (const SchemeTable* const table = Known(fabric)) return *table;
   // Two measurements at the same time would slow each other.
   std::lock_guard<std::mutex> measuring(measuring_mu_);
-  if (const SchemeTable* const table = known()) return *table;
+  if (const SchemeTable* const table = Known(fabric)) return *table;
   auto table = std::make_unique<const SchemeTable>(SchemeTable::Make(measure_(fabric)));
   std::lock_guard<std::mutex> lock(mu_);
   if (first_.empty() && fabric != fabric::kTcp) first_ = fabric;

@@ -31,6 +31,8 @@ class Selector {
   // `fabric` is a link's: what the receiver reads over, or "tcp". Lives as long as the selector.
   const SchemeTable& TableFor(const std::string& fabric) const;
   Scheme Choose(const std::string& fabric, const Situation& situation) const {
+  // The figures behind the table; assumed ones where nothing was measured yet, as this never does.
+  Figures FiguresOf(const std::string& fabric) const;
     return TableFor(fabric).Choose(situation);
   }
   // The table of tensors in memory that can be read, for the first fabric that was measured other
@@ -39,7 +41,10 @@ class Selector {
 
  private:
   const Measurer measure_;
-  // One fabric at a time is measured, and nobody who asks about another waits for it.
+  // nullptr where nothing was measured yet.
+  const SchemeTable* Known(const std::string& fabric) const;
+
+  // One fabric at a time is measured; who asks about one that is known does not wait for it.
   mutable std::mutex measuring_mu_;
   mutable std::mutex mu_;
   mutable std::map<std::string, std::unique_ptr<const SchemeTable>> tables_;  // guarded by mu_

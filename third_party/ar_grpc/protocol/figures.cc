@@ -42,6 +42,29 @@ double UsPerStreamByte(const Stage& stage) {
   return 1 / stage.bytes_per_us + stage.operation_us / static_cast<double>(kFrameBytes);
 }
 
+// Operations of `operation_us` each beside their bytes, between the end of one and the start of the
+// next of which another `idle_us` pass and its bytes are copied.
+ChunkPlan Plan(double operation_us, double idle_us, double us_per_byte, double copy_us_per_byte,
+               uint64_t largest) {
+  // What the operations take beside the bytes is at most a fiftieth. Smaller ones than a part cost
+  // and gain nothing, and more of them at the same time only take memory.
+  constexpr double kOverhead = 0.02;
+  constexpr int kMostInFlight = 8;
+  ChunkPlan plan{kPartBytes, kFewestInFlight};
+  while (plan.bytes < largest &&
+         operation_us > kOverhead * us_per_byte * static_cast<double>(plan.bytes)) {
+    plan.bytes *= 2;
+  }
+  // While one is transferred, the others cover what passes until its successor is.
+  const double bytes = static_cast<double>(plan.bytes);
+  const double between = operation_us + idle_us + bytes * copy_us_per_byte;
+  const double covering = 1 + std::ceil(between / (us_per_byte * bytes));
+  plan.in_flight = covering < kMostInFlight
+                       ? std::max(static_cast<int>(std::max(covering, 0.0)), kFewestInFlight)
+                       : kMostInFlight;
+  return plan;
+}
+
 // Where a read is one copy by the thread that asks for it.
 void KeepCrossing(Figures* figures) {
   Stage& get = figures->get;
@@ -96,25 +119,18 @@ Figures Plausible(Figures figures, Nature nature) {
 }
 
 ChunkPlan PlanChunks(const Figures& figures) {
-  constexpr uint64_t kSmallestChunkBytes = uint64_t{256} << 10;
-  constexpr int kFewestInFlight = 2;
-  constexpr int kMostInFlight = 8;
-  constexpr double kOverhead = 0.02;
-  const double messages = figures.send.start_us + figures.receive.start_us;
-  const double us_per_byte =
-      std::max(UsPerStreamByte(figures.send), UsPerStreamByte(figures.receive));
-  const double overhead = 2 * messages + figures.call_us;
-  ChunkPlan plan{kSmallestChunkBytes, kFewestInFlight};
-  while (plan.bytes < kLargestChunkBytes &&
-         overhead > kOverhead * us_per_byte * static_cast<double>(plan.bytes)) {
-    plan.bytes *= 2;
-  }
-  // While one is transferred, the others cover the way of its answer and of the next question.
-  const double round_trip = overhead + 2 * figures.wake_us;
-  const double chunks = round_trip / (us_per_byte * static_cast<double>(plan.bytes));
-  plan.in_flight =
-      static_cast<int>(std::clamp<double>(1 + std::ceil(chunks), kFewestInFlight, kMostInFlight));
-  return plan;
+  const double call = 2 * (figures.send.start_us + figures.receive.start_us) + figures.call_us;
+  // The slower end's time; the other end works meanwhile. A chunk that has come is copied into the
+  // tensor before the next one is asked for.
+  return Plan(call, 2 * figures.wake_us,
+              std::max(UsPerStreamByte(figures.send), UsPerStreamByte(figures.receive)),
+              1 / figures.copy_bytes_per_us, kLargestChunkBytes);
+}
+
+ChunkPlan PlanReads(const Figures& figures) {
+  // Each end wakes a thread, which starts the next.
+  return Plan(figures.get.start_us + figures.get.operation_us + figures.wake_us, 0,
+              1 / figures.get.bytes_per_us, 1 / figures.copy_bytes_per_us, kLargestPartBytes);
 }
 
 Figures WithStreamOf(Figures figures, const Figures& carrier) {

@@ -63,15 +63,22 @@ struct Figures {
   double call_us = 150;
 };
 
-// How the stream carries what fits into no message: by calls for at most `bytes`, so many of them
-// at the same time.
+// How a transfer is cut: into operations of at most `bytes`, so many of them at the same time.
 struct ChunkPlan {
   uint64_t bytes;
   int in_flight;
 };
 // The largest chunk that a server serves. Servers of earlier releases refuse larger ones.
 inline constexpr uint64_t kLargestChunkBytes = uint64_t{8} << 20;
+// The largest part of a device's read: where it cannot go into the tensor, it lies in memory of
+// this process's until it is copied there.
+inline constexpr uint64_t kLargestPartBytes = uint64_t{8} << 20;
+// Two, as else nothing is under way between an end and the next start.
+inline constexpr int kFewestInFlight = 2;
+// Calls for what fits into no message, through the stream.
 ChunkPlan PlanChunks(const Figures& figures);
+// Operations of a read that ends later, as over a device.
+ChunkPlan PlanReads(const Figures& figures);
 
 // What is known of a fabric besides its figures, for Plausible.
 struct Nature {

@@ -148,6 +148,7 @@ void StartOneSidedRead(OneSidedRead read, std::function<void(const Status&)> don
     return std::make_shared<CopyInParts>(std::move(read), std::move(done))->Start();
   }
   const uint64_t size = read.target.size;
+  const ChunkPlan parts = read.parts;
   // A fabric's thread must not be kept by what follows, which may call out.
   auto end = [run_in_pool = read.run_in_pool, done = std::move(done)](const Status& status) {
     const auto task = [done, status] { done(status); };
@@ -155,7 +156,7 @@ void StartOneSidedRead(OneSidedRead read, std::function<void(const Status&)> don
   };
   const auto late = std::make_shared<LateRead>(std::move(read));
   TransferChunks(
-      size, kLatePartBytes, kLatePartsInFlight,
+      size, parts.bytes, parts.in_flight,
       [late](uint64_t offset, uint64_t length, std::function<void(Status)> part_done) {
         late->Part(offset, length, std::move(part_done));
       },

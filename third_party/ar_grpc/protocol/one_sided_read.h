@@ -31,9 +31,6 @@ using AllocateLanding = std::function<std::shared_ptr<uint8_t>(uint64_t size)>;
 
 // Larger reads are left to the pool: the thread that received the offer polls for others.
 inline constexpr uint64_t kReadHere = uint64_t{4} << 20;
-// Over a fabric that answers later: the size of an operation, and how many are under way.
-inline constexpr uint64_t kLatePartBytes = uint64_t{8} << 20;
-inline constexpr int kLatePartsInFlight = 4;
 
 struct OneSidedRead {
   std::shared_ptr<Link> link;
@@ -43,6 +40,8 @@ struct OneSidedRead {
   RunInPool run_in_pool;           // may be empty
   AllocateLanding allocate;        // may be empty: plain memory
   int most_copiers = kMaxCopiers;  // threads that copy at the same time
+  // Over a fabric that answers later: the size of an operation, and how many are under way.
+  ChunkPlan parts{kLargestPartBytes, kFewestInFlight};
 };
 
 // Brings in the bytes; `done` gets the outcome once no operation is under way any more, on any

@@ -9,6 +9,7 @@
 
 #include "third_party/ar_grpc/base/os.h"
 #include "third_party/ar_grpc/base/random.h"
+#include "third_party/ar_grpc/fabric/registry.h"
 #include "third_party/ar_grpc/protocol/chunks.h"
 
 namespace ar_grpc::protocol {
@@ -26,7 +27,6 @@ void CopiesEnded() {
 #endif
 }
 
-uint64_t NewTicket() {
 // Tickets that a thread has drawn and not used: a system call for each would be a good part of what
 // a small transfer takes.
 struct Tickets {
@@ -35,6 +35,7 @@ struct Tickets {
   uint32_t fork_count = 0;
 };
 
+uint64_t NewTicket() {
   thread_local Tickets tickets;
   // A forked child must not use its parent's.
   if (tickets.left == 0 || tickets.fork_count != ForkCount()) {
@@ -134,6 +135,9 @@ void Receiver::Read(std::shared_ptr<Link> link, const Offer::Readable& from) {
   read.run_in_pool = options_.run_in_pool;
   read.allocate = options_.allocate;
   read.most_copiers = options_.most_copiers;
+  if (!link->connection()->capabilities().inline_get) {
+    read.parts = PlanReads(FiguresOf(link->fabric()));
+  }
   StartOneSidedRead(std::move(read), [self = shared_from_this(), link = std::move(link)](
                                          const Status& status) { self->ReadEnded(link, status); });
 }
@@ -156,9 +160,21 @@ void Receiver::ReadEnded(const std::shared_ptr<Link>& link, const Status& status
   End(status);
 }
 
+ChunkPlan Receiver::ChunksOverStream() const {
+  if (options_.chunks.has_value()) return *options_.chunks;
+  const std::shared_ptr<Link> stream = options_.node->LinkToTell(sender_);
+  return PlanChunks(FiguresOf(stream == nullptr ? fabric::kTcp : stream->fabric()));
+}
+
+Figures Receiver::FiguresOf(const std::string& fabric) const {
+  const Selector* const selector = options_.node->selector();
+  return selector == nullptr ? Assumed(fabric) : selector->FiguresOf(fabric);
+}
+
 void Receiver::FetchChunks(bool late) {
+  const ChunkPlan chunks = ChunksOverStream();
   TransferChunks(
-      target_.size, options_.chunks.bytes, options_.chunks.in_flight,
+      target_.size, chunks.bytes, chunks.in_flight,
       [self = shared_from_this(), late](uint64_t offset, uint64_t length,
                                         std::function<void(Status)> done) {
         self->StartChunk(offset, length, late, std::move(done));
@@ -217,6 +233,8 @@ void Receiver::Cancel() {
 }
 
 void Receiver::End(Status status) {
+  // A call that is answered a second time finds the memory closed.
+  gate_->Close();
   // Let go first: whoever waits for the end may free what they refer to.
   target_.keep.reset();
   const std::function<void(Status)> done = std::move(done_);
@@ -224,5 +242,3 @@ void Receiver::End(Status status) {
 }
 
 }  // namespace ar_grpc::protocol
-  // A call that is answered a second time finds the memory closed.
-  gate_->Close();

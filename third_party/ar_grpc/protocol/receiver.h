@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 
 #include "third_party/ar_grpc/base/status.h"
@@ -73,7 +74,8 @@ class Receiver : public std::enable_shared_from_this<Receiver> {
     RunInPool run_in_pool;     // may be empty: all is done in the threads that call
     AllocateLanding allocate;  // may be empty: plain memory
     int most_copiers = kMaxCopiers;
-    ChunkPlan chunks{kLargestChunkBytes, 4};
+    // How calls fetch what cannot be read; without it, as the stream's figures say.
+    std::optional<ChunkPlan> chunks;
   };
   static std::shared_ptr<Receiver> Create(Options options);
 
@@ -99,6 +101,9 @@ class Receiver : public std::enable_shared_from_this<Receiver> {
 
   void Read(std::shared_ptr<Link> link, const Offer::Readable& from);
   void ReadEnded(const std::shared_ptr<Link>& link, const Status& status);
+  // The figures by which the node chooses schemes, or assumed ones; never measures.
+  Figures FiguresOf(const std::string& fabric) const;
+  ChunkPlan ChunksOverStream() const;
   // By calls; `late`: as the memory could not be read, because the peer may have gone.
   void FetchChunks(bool late);
   void StartChunk(uint64_t offset, uint64_t length, bool late, std::function<void(Status)> done);
