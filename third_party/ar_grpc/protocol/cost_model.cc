@@ -13,6 +13,18 @@ Selector::Selector(Measurer measure) : measure_(measure ? std::move(measure) : M
 
 void Selector::Prepare(const std::vector<std::string>& fabrics) {
   for (const std::string& fabric : fabrics) TableFor(fabric);
+  TableFor(fabric::kTcp);
+}
+
+const SchemeTable* Selector::Known(const std::string& fabric) const {
+  std::lock_guard<std::mutex> lock(mu_);
+  const auto found = tables_.find(fabric);
+  return found == tables_.end() ? nullptr : found->second.get();
+}
+
+Figures Selector::FiguresOf(const std::string& fabric) const {
+  const SchemeTable* const table = Known(fabric);
+  return table == nullptr ? Assumed(fabric) : table->figures();
 }
 
 const SchemeTable& Selector::TableFor(const std::string& fabric) const {

@@ -24,15 +24,16 @@ class Selector {
   // Without a measurer: MeasuredFigures (measure.h).
   explicit Selector(Measurer measure = nullptr);
 
-  // Measures those of `fabrics` that are not yet, one after the other: up to 40 ms each, and 300 ms
-  // on a busy machine. Not for the reactor's thread, which a fabric needs while it is measured.
+  // Measures those of `fabrics` and TCP, which is what remains where a fabric fails, that are not
+  // yet, one after the other: up to 40 ms each, and 300 ms on a busy machine. Not for the reactor's
+  // thread, which a fabric needs while it is measured.
   void Prepare(const std::vector<std::string>& fabrics);
 
   // `fabric` is a link's: what the receiver reads over, or "tcp". Lives as long as the selector.
   const SchemeTable& TableFor(const std::string& fabric) const;
-  Scheme Choose(const std::string& fabric, const Situation& situation) const {
   // The figures behind the table; assumed ones where nothing was measured yet, as this never does.
   Figures FiguresOf(const std::string& fabric) const;
+  Scheme Choose(const std::string& fabric, const Situation& situation) const {
     return TableFor(fabric).Choose(situation);
   }
   // The table of tensors in memory that can be read, for the first fabric that was measured other
@@ -40,10 +41,10 @@ class Selector {
   std::string Print() const;
 
  private:
-  const Measurer measure_;
   // nullptr where nothing was measured yet.
   const SchemeTable* Known(const std::string& fabric) const;
 
+  const Measurer measure_;
   // One fabric at a time is measured; who asks about one that is known does not wait for it.
   mutable std::mutex measuring_mu_;
   mutable std::mutex mu_;
