@@ -6,9 +6,12 @@
 #include "third_party/ar_grpc/protocol/cost_model.h"
 
 #include <dlfcn.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
@@ -23,13 +26,35 @@
 #include <thread>
 #include <vector>
 
+#include "tests/conformance/hostile.h"
 #include "third_party/ar_grpc/base/thread.h"
 #include "third_party/ar_grpc/fabric/registry.h"
 #include "third_party/ar_grpc/protocol/measure.h"
 
 namespace {
 std::atomic<bool> refuse_threads{false};
+std::vector<int>* strangers = nullptr;
 }  // namespace
+
+// Others who connect to whatever listens on TCP, before its owner can.
+extern "C" int listen(int fd, int backlog) {
+  using Listen = int (*)(int, int);
+  static const Listen real = reinterpret_cast<Listen>(dlsym(RTLD_NEXT, "listen"));
+  const int result = real(fd, backlog);
+  sockaddr_in address = {};
+  socklen_t size = sizeof(address);
+  auto* const plain = reinterpret_cast<sockaddr*>(&address);
+  if (result != 0 || !strangers || getsockname(fd, plain, &size) != 0 ||
+      address.sin_family != AF_INET) {
+    return result;
+  }
+  for (int i = 0; i < 2 * backlog + 8; ++i) {
+    const int stranger = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    (void)connect(stranger, plain, size);
+    strangers->push_back(stranger);
+  }
+  return result;
+}
 
 // A limit of processes does not bind root, so the refusal is played.
 extern "C" int pthread_create(pthread_t* id, const pthread_attr_t* attributes,
@@ -260,6 +285,29 @@ void ChunksFollowFromFigures() {
   }
 }
 
+void ReadsOfADeviceFollowFromFigures() {
+  const ChunkPlan verbs = PlanReads(AssumedVerbs());
+  EXPECT(verbs.bytes == uint64_t{8} << 20 && verbs.in_flight == 2);
+  // What is slow needs no large parts.
+  Figures slow = AssumedVerbs();
+  slow.get.bytes_per_us = 1000;
+  EXPECT(PlanReads(slow).bytes == uint64_t{512} << 10 && PlanReads(slow).in_flight == 2);
+  // A long way needs more of them under way.
+  Figures far = AssumedVerbs();
+  far.get.start_us = 1000;
+  EXPECT(PlanReads(far).bytes == uint64_t{8} << 20 && PlanReads(far).in_flight == 5);
+  // And so does a copy that takes longer than the read.
+  Figures copied = AssumedVerbs();
+  copied.copy_bytes_per_us = 10000;
+  EXPECT(PlanReads(copied).in_flight == 4);
+  std::mt19937_64 random(5);
+  for (int i = 0; i < 1000; ++i) {
+    const ChunkPlan plan = PlanReads(DrawnFigures(&random));
+    EXPECT(plan.bytes >= kPartBytes && plan.bytes <= kLargestPartBytes);
+    EXPECT((plan.bytes & (plan.bytes - 1)) == 0 && plan.in_flight >= 2 && plan.in_flight <= 8);
+  }
+}
+
 // Where reading becomes cheaper; 0 when that is not the only change.
 uint64_t Crossing(const Figures& figures) {
   const std::vector<Row> rows = SchemeTable::Make(figures).rows(true, true);
@@ -320,6 +368,58 @@ void AnyFiguresGiveAUsableTable() {
          SchemeTable::Make(AssumedTcp()).Print(false, false));
 }
 
+// Figures that nobody made plausible: still a table whose every choice is possible, and plans.
+void FiguresThatAreNoNumbers() {
+  for (const double value : {std::numeric_limits<double>::quiet_NaN(),
+                             std::numeric_limits<double>::infinity(), 0.0, -1.0, 1e300}) {
+    Figures figures;
+    figures.send = figures.receive = figures.get = figures.registration = {value, value, value};
+    figures.parallel_bytes_per_us.fill(value);
+    figures.copy_bytes_per_us = value;
+    figures.message_us = figures.offer_us = figures.wake_us = figures.call_us = value;
+    const SchemeTable table = SchemeTable::Make(figures);
+    for (const uint64_t size :
+         {uint64_t{0}, uint64_t{1} << 20, kEagerLimit, kEagerLimit + 1, uint64_t{1} << 50}) {
+      for (const bool can_read : kBoth) {
+        const Situation situation{size, can_read, can_read};
+        EXPECT(ModelOf(table.Choose(situation)).Possible(situation));
+      }
+    }
+    for (const ChunkPlan& plan : {PlanChunks(figures), PlanReads(figures)}) {
+      EXPECT(plan.bytes >= kPartBytes && plan.bytes <= kLargestChunkBytes);
+      EXPECT(plan.in_flight >= 2 && plan.in_flight <= 8);
+    }
+  }
+}
+
+// A measurement that went wrong holds as long as the process. What it costs is bounded: no tensor
+// takes much longer by its table than by the right one.
+void AWrongMeasurementCostsLittle() {
+  const Figures right = AssumedShm();
+  const SchemeTable best = SchemeTable::Make(right);
+  std::mt19937_64 random(13);
+  double most = 0;
+  for (int machine = 0; machine < 200; ++machine) {
+    Figures wrong = right;
+    // Each up to 100 times too slow, as where every burst was interrupted.
+    const auto times = [&](double* value) { *value *= Drawn(&random, 1, 100); };
+    for (Stage* const stage : {&wrong.send, &wrong.receive, &wrong.get, &wrong.registration}) {
+      times(&stage->start_us);
+      times(&stage->operation_us);
+      stage->bytes_per_us /= Drawn(&random, 1, 100);
+    }
+    for (double* const value : {&wrong.message_us, &wrong.offer_us, &wrong.wake_us}) times(value);
+    const SchemeTable table = SchemeTable::Make(Plausible(wrong, kCopiesInline));
+    for (uint64_t size = 1; size < kEagerLimit; size = size * 5 / 4 + 1) {
+      const Situation situation{size, true, true};
+      const double got = ModelOf(table.Choose(situation)).Cost(situation, right);
+      most = std::max(most, got - ModelOf(best.Choose(situation)).Cost(situation, right));
+    }
+  }
+  // 128 KiB twice more through the stream, less the offer that it spares.
+  EXPECT(most > 0 && most < 15);
+}
+
 void TheStreamIsItsCarriers() {
   const Figures tcp = AssumedTcp();
   const Figures verbs = WithStreamOf(AssumedShm(), tcp);
@@ -351,6 +451,22 @@ void EachFabricIsMeasuredOnce() {
   EXPECT(measured == 2);
   EXPECT(selector.Print() == SchemeTable::Make(AssumedShm()).Print(true, true));
   EXPECT(&selector.TableFor("shm") == &selector.TableFor("shm"));
+}
+
+// TCP remains where a fabric fails, and must not be measured then, by a thread that polls.
+void WhatAFabricFallsBackToIsPrepared() {
+  std::vector<std::string> measured;
+  Selector selector([&](const std::string& fabric) {
+    measured.push_back(fabric);
+    Figures figures = Assumed(fabric);
+    figures.call_us = 77;
+    return figures;
+  });
+  EXPECT(selector.FiguresOf("shm").call_us == AssumedShm().call_us && measured.empty());
+  selector.Prepare({"shm"});
+  EXPECT((measured == std::vector<std::string>{"shm", "tcp"}));
+  EXPECT(selector.FiguresOf("shm").call_us == 77 && selector.FiguresOf("tcp").call_us == 77);
+  EXPECT(selector.Choose("tcp", {1, false, false}) == Scheme::kEager && measured.size() == 2);
 }
 
 // --- threads ---
@@ -426,6 +542,61 @@ void MeasuredIsUsable() {
   refuse_threads = false;
 }
 
+// Its operations end later, out of order, on other threads, or not in time at all.
+void ADeviceThatAnswersLater() {
+  fabric::hostile::Options options;
+  options.failing_percent = 0;
+  options.largest_delay_us = 100;
+  {
+    const auto device = fabric::hostile::New(options);
+    // What is assumed of an unknown fabric is 1 byte a us; the least that is plausible is 10. It
+    // stays so where this machine has no time for a read within the deadline.
+    Figures figures;
+    for (int i = 0; i < 10 && figures.get.bytes_per_us <= 10; ++i) {
+      const StatusOr<Figures> measured = Measure(device.get());
+      EXPECT(measured.ok());
+      if (measured.ok()) figures = *measured;
+    }
+    EXPECT(figures.get.bytes_per_us > 10 && figures.get.bytes_per_us < 1e5);
+    EXPECT(figures.get.start_us > 0);
+    EXPECT(figures.parallel_bytes_per_us[0] == figures.get.bytes_per_us);
+    EXPECT(figures.parallel_bytes_per_us[3] >= figures.parallel_bytes_per_us[0]);
+  }
+  {
+    // Half of them fail: what is measured is of the others.
+    options.failing_percent = 50;
+    const auto device = fabric::hostile::New(options);
+    const StatusOr<Figures> measured = Measure(device.get());
+    EXPECT(measured.ok() && std::isfinite(measured->get.start_us));
+  }
+  {
+    options.failing_percent = 100;
+    const auto device = fabric::hostile::New(options);
+    const StatusOr<Figures> measured = Measure(device.get());
+    EXPECT(measured.ok() && measured->get.bytes_per_us == 10 && measured->get.start_us == 0);
+  }
+  // One that hangs gets no more to do, and may write after the end of the measurement.
+  options.failing_percent = 0;
+  options.largest_delay_us = 600000;
+  auto device = fabric::hostile::New(options);
+  const Clock::time_point begin = Clock::now();
+  EXPECT(Measure(device.get()).ok());
+  EXPECT(Seconds(begin) < kMostSeconds);
+  const Clock::time_point ending = Clock::now();
+  device.reset();
+  EXPECT(Seconds(ending) < 4);
+}
+
+// A stranger who fills the listener's queue costs the measurement of TCP, and no more.
+void StrangersDoNotHoldUpTheStart() {
+  std::vector<int> fds;
+  strangers = &fds;
+  TcpIsUsable();
+  strangers = nullptr;
+  EXPECT(fds.size() >= 8);
+  for (const int fd : fds) close(fd);
+}
+
 // As on a host where many servers start at once: others on the only core.
 void ABusyMachineGivesAUsableTable() {
   cpu_set_t before;
@@ -463,12 +634,18 @@ int main() {
   TheTableIsTheLowerEnvelope();
   TheEnvelopeIsOverAnyFunctions();
   ChunksFollowFromFigures();
+  ReadsOfADeviceFollowFromFigures();
+  FiguresThatAreNoNumbers();
+  AWrongMeasurementCostsLittle();
   AnyFiguresGiveAUsableTable();
   TheStreamIsItsCarriers();
   WithoutThreadsItIsAssumed();
   EachFabricIsMeasuredOnce();
+  WhatAFabricFallsBackToIsPrepared();
   AThreadBlocksSignalsAndIsWaitedFor();
   MeasuredIsUsable();
+  ADeviceThatAnswersLater();
+  StrangersDoNotHoldUpTheStart();
   ABusyMachineGivesAUsableTable();
   return failures == 0 ? 0 : 1;
 }

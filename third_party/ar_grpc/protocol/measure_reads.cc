@@ -63,6 +63,8 @@ bool Reads::Get(size_t part, int count, size_t size) {
     std::atomic<int> good{0};
     std::atomic<int> bad{0};
   };
+  // What a device did not answer by then it will not answer soon; it gets no more to do.
+  if (Clock::now() > deadline_) return false;
   // An operation can end later than anybody waits.
   const auto ended = std::make_shared<Ended>();
   for (int i = 0; i < count; ++i) {

@@ -4,6 +4,7 @@
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <cerrno>
@@ -19,7 +20,19 @@ int64_t Moved(ssize_t bytes) {
 sockaddr* Plain(sockaddr_in* address) { return reinterpret_cast<sockaddr*>(address); }
 
 UniqueFd NewSocket() {
-  return UniqueFd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  return UniqueFd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+}
+
+// Over the loopback device a connection waits for nobody's accept, but it does wait where others
+// have filled the listener's queue: then it is given up.
+bool Connect(int fd, sockaddr_in* address, Clock::time_point deadline) {
+  if (connect(fd, Plain(address), sizeof(*address)) == 0) return true;
+  if (errno != EINPROGRESS) return false;
+  pollfd waits = {fd, POLLOUT, 0};
+  int error = 0;
+  socklen_t size = sizeof(error);
+  return poll(&waits, 1, MsUntil(deadline)) == 1 &&
+         getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) == 0 && error == 0;
 }
 
 // Who connected to the listener may be anybody; who was accepted must be the other end.
@@ -33,9 +46,8 @@ bool AreOneConnection(int from, int to) {
          own.sin_addr.s_addr == peer.sin_addr.s_addr;
 }
 
-// Over the loopback device a connection waits for nobody's accept. `to` is not valid where none is
-// to be had.
-SocketPair OverTcp() {
+// Its `to` is not valid where it cannot be had.
+SocketPair OverTcp(Clock::time_point deadline) {
   sockaddr_in address = {};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -45,10 +57,10 @@ SocketPair OverTcp() {
   pair.from = NewSocket();
   if (!listener.valid() || !pair.from.valid() || bind(listener.get(), Plain(&address), size) != 0 ||
       listen(listener.get(), 1) != 0 || getsockname(listener.get(), Plain(&address), &size) != 0 ||
-      connect(pair.from.get(), Plain(&address), size) != 0) {
+      !Connect(pair.from.get(), &address, deadline)) {
     return pair;
   }
-  pair.to = UniqueFd(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  pair.to = UniqueFd(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   const int on = 1;
   for (const int fd : {pair.from.get(), pair.to.get()}) {
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
@@ -71,11 +83,11 @@ int64_t SocketWire::Read(void* into, size_t size) {
   return read == 0 ? -1 : Moved(read);
 }
 
-SocketPair ConnectedSockets() {
-  SocketPair pair = OverTcp();
+SocketPair ConnectedSockets(Clock::time_point deadline) {
+  SocketPair pair = OverTcp(deadline);
   if (pair.to.valid()) return pair;
   int both[2];
-  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, both) != 0) return {};
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, both) != 0) return {};
   return {UniqueFd(both[0]), UniqueFd(both[1])};
 }
 

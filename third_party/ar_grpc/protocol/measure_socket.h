@@ -29,8 +29,8 @@ struct SocketPair {
   UniqueFd to;
 };
 
-// Over 127.0.0.1; a Unix one where that is refused.
-SocketPair ConnectedSockets();
+// Over 127.0.0.1; a Unix one where that is refused, or not had by `deadline`.
+SocketPair ConnectedSockets(Clock::time_point deadline);
 
 // Sends one byte, which a sleeping thread waits for with Hear. false: it cannot be sent, or none
 // came in time.
