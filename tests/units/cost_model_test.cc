@@ -28,6 +28,7 @@
 
 #include "tests/conformance/hostile.h"
 #include "third_party/ar_grpc/base/thread.h"
+#include "third_party/ar_grpc/fabric/loopback/loopback.h"
 #include "third_party/ar_grpc/fabric/registry.h"
 #include "third_party/ar_grpc/protocol/measure.h"
 
@@ -587,6 +588,45 @@ void ADeviceThatAnswersLater() {
   EXPECT(Seconds(ending) < 4);
 }
 
+// A fabric whose first registrations are interrupted, as on a busy machine.
+class SlowAtFirst final : public fabric::Context {
+ public:
+  const char* name() const override { return "slow at first"; }
+  fabric::Capabilities capabilities() const override { return under_->capabilities(); }
+  Status Available() override { return under_->Available(); }
+  StatusOr<std::string> Brochure() override { return under_->Brochure(); }
+  Status Reaches(const std::string& brochure) override { return under_->Reaches(brochure); }
+  StatusOr<std::shared_ptr<fabric::Registration>> Register(std::shared_ptr<memory::Segment> segment,
+                                                           uint64_t offset, uint64_t size,
+                                                           fabric::Access access) override {
+    if (++registered_ <= 3) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    return under_->Register(std::move(segment), offset, size, access);
+  }
+  StatusOr<std::unique_ptr<fabric::Attachment>> Accept(fabric::AttachEvents events) override {
+    return under_->Accept(std::move(events));
+  }
+  StatusOr<std::unique_ptr<fabric::Attachment>> Connect(fabric::AttachEvents events) override {
+    return under_->Connect(std::move(events));
+  }
+
+ private:
+  const std::unique_ptr<fabric::Context> under_ = fabric::loopback::New();
+  int registered_ = 0;
+};
+
+void ARegistrationIsMeasuredMoreThanOnce() {
+  Figures figures;
+  figures.registration = {1000, 0, 10};
+  // Where this machine has no time for a second burst, that is no fault.
+  for (int i = 0; i < 10 && figures.registration.bytes_per_us < 1000; ++i) {
+    SlowAtFirst context;
+    const StatusOr<Figures> measured = Measure(&context);
+    EXPECT(measured.ok());
+    if (measured.ok()) figures = *measured;
+  }
+  EXPECT(figures.registration.start_us < 500 && figures.registration.bytes_per_us > 1000);
+}
+
 // A stranger who fills the listener's queue costs the measurement of TCP, and no more.
 void StrangersDoNotHoldUpTheStart() {
   std::vector<int> fds;
@@ -645,6 +685,7 @@ int main() {
   AThreadBlocksSignalsAndIsWaitedFor();
   MeasuredIsUsable();
   ADeviceThatAnswersLater();
+  ARegistrationIsMeasuredMoreThanOnce();
   StrangersDoNotHoldUpTheStart();
   ABusyMachineGivesAUsableTable();
   return failures == 0 ? 0 : 1;
