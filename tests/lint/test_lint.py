@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ast
+import fnmatch
+import functools
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -111,6 +114,76 @@ def test_readme_commands_exist() -> None:
     """Every `scripts/artf …` of the README is a command that its --help knows."""
     for command in set(re.findall(r"^scripts/artf (\w+)", (REPO / "README.md").read_text(), re.M)):
         run(sys.executable, "-m", "artf_cli", command, "--help")
+
+
+#: What docs and comments name that is made, or is upstream's.
+NOT_HERE = {
+    "SECURITY.md",
+    "build/requirements/NAME.txt",
+    "dist-info/ar_grpc/",
+    "dist/",
+    "matrix.html",
+    "matrix.json",
+    "tests/recv/kept_cases/found-over-PATH.json",
+}
+A_FILE = r"[\w./*-]+\.(?:py|cc|h|sh|toml|json|bzl|BUILD|Dockerfile|md|txt|yaml|patch|html)"
+
+
+@functools.cache
+def known() -> list[str]:
+    """Each file and each folder, a folder with a slash at its end."""
+    files = tracked()
+    return [*files, *{f"{folder}/" for name in files for folder in Path(name).parents}]
+
+
+def absent(names: Iterable[str]) -> list[str]:
+    """Those that no file or folder has at its end; `*` stands for any characters."""
+    return sorted(
+        name
+        for name in set(names) - NOT_HERE
+        if not any(fnmatch.fnmatchcase(f"/{each}", f"*/{name}") for each in known())
+    )
+
+
+def anchors(page: Path) -> set[str]:
+    """The names that a page's headings get."""
+    headings = re.findall(r"^#+ (.*)", page.read_text(), re.M)
+    return {re.sub(r"[^\w -]", "", text).strip().lower().replace(" ", "-") for text in headings}
+
+
+@pytest.mark.parametrize("name", tracked("*.md"))
+def test_docs_name_what_exists(name: str) -> None:
+    """Links, files, tests and variables; a renamed one is found here."""
+    page = REPO / name
+    text = page.read_text()
+    sources = tracked("*.py", "*.cc", "*.h", "docker/*")
+    code = "\n".join((REPO / each).read_text() for each in sources)
+    for link in re.findall(r"\]\(([^)#]*)(?:#[^)]*)?\)", text):
+        assert "://" in link or (page.parent / link).exists(), link
+    for link, anchor in re.findall(r"\]\(([^):#]*)#([^)]*)\)", text):
+        assert anchor in anchors(page.parent / link if link else page), anchor
+    assert not absent(re.findall(rf"`({A_FILE}|[\w.-]+(?:/[\w.-]+)*/)`", text))
+    tests = set(re.findall(r"\btest_\w+(?=[`[])", text))
+    assert not [test for test in tests if f"def {test}(" not in code]
+    variables = set(re.findall(r"\b(?:AR|ARTF)_[A-Z_]+\b", text))
+    assert not [each for each in variables if not re.search(rf"\b{each}\b", code)]
+
+
+def test_variables_that_are_read_are_documented() -> None:
+    docs = "\n".join((REPO / name).read_text() for name in tracked("*.md"))
+    sources = tracked("third_party/ar_grpc/*.cc", "third_party/ar_grpc/*.h")
+    code = "\n".join((REPO / name).read_text() for name in sources)
+    read = set(re.findall(r'(?:getenv\(|k\w+\[\] = )"(AR_[A-Z_]+)"', code))
+    assert "AR_GRPC_FABRICS" in read
+    assert not [name for name in read if f"`{name}`" not in docs]
+
+
+def test_comments_name_files_that_exist() -> None:
+    """By their way from the root; tests of artf make up some."""
+    at_root = rf"(?<![\w./@-])((?:build|docker|docs|patches|scripts|tests|third_party)/{A_FILE})\b"
+    for name in tracked("*.py", "*.cc", "*.h", "*.bzl", ".ci/run", "docker/*"):
+        if not name.startswith(("tests/units/", "tests/patches/")):
+            assert not absent(re.findall(at_root, (REPO / name).read_text())), name
 
 
 def test_tables_of_figures_are_what_their_command_makes() -> None:
