@@ -27,6 +27,7 @@
 #include <vector>
 
 #include "tests/conformance/hostile.h"
+#include "tests/units/expect.h"
 #include "third_party/ar_grpc/base/thread.h"
 #include "third_party/ar_grpc/fabric/loopback/loopback.h"
 #include "third_party/ar_grpc/fabric/registry.h"
@@ -69,15 +70,6 @@ namespace {
 
 using namespace ar_grpc;            // NOLINT
 using namespace ar_grpc::protocol;  // NOLINT
-
-int failures = 0;
-
-void Expect(bool holds, const char* what, int line) {
-  if (holds) return;
-  std::fprintf(stderr, "line %d: %s does not hold\n", line, what);
-  ++failures;
-}
-#define EXPECT(condition) Expect(condition, #condition, __LINE__)
 
 void ExpectText(const std::string& got, const std::string& wanted, int line) {
   if (got == wanted) return;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tests/conformance/testing.h"
+#include "tests/units/hex.h"
 #include "third_party/ar_grpc/base/wire.h"
 
 namespace {
@@ -19,16 +20,6 @@ using namespace ar_grpc::protocol;  // NOLINT
 using fabric::testing::Check;
 using fabric::testing::CheckCode;
 using fabric::testing::Value;
-
-std::string Hex(const std::string& bytes) {
-  std::string text;
-  for (const unsigned char byte : bytes) {
-    char two[3];
-    std::snprintf(two, sizeof(two), "%02x", byte);
-    text += two;
-  }
-  return text;
-}
 
 void CheckHex(const std::string& bytes, const std::string& hex, int line = __builtin_LINE()) {
   Check(Hex(bytes) == hex, "got " + Hex(bytes), line);

@@ -6,24 +6,16 @@
 
 #include <unistd.h>
 
-#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
 
+#include "tests/units/expect.h"
+
 namespace {
 
 namespace fs = std::filesystem;
-
-int failures = 0;
-
-void Expect(bool holds, const char* what, int line) {
-  if (holds) return;
-  std::fprintf(stderr, "line %d: %s does not hold\n", line, what);
-  ++failures;
-}
-#define EXPECT(condition) Expect(condition, #condition, __LINE__)
 
 void Put(const fs::path& file, const std::string& text) {
   fs::create_directories(file.parent_path());

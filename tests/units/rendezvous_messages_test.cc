@@ -4,10 +4,10 @@
 
 #include "third_party/ar_grpc/protocol/rendezvous_messages.h"
 
-#include <cstdio>
 #include <string>
 
 #include "tests/conformance/testing.h"
+#include "tests/units/hex.h"
 
 namespace {
 
@@ -16,16 +16,6 @@ using namespace ar_grpc::protocol;  // NOLINT
 using fabric::testing::Check;
 using fabric::testing::CheckCode;
 using fabric::testing::Value;
-
-std::string Hex(const std::string& bytes) {
-  std::string text;
-  for (const unsigned char byte : bytes) {
-    char two[3];
-    std::snprintf(two, sizeof(two), "%02x", byte);
-    text += two;
-  }
-  return text;
-}
 
 Offer SomeOffer() {
   Offer offer;
