@@ -139,7 +139,8 @@ def _command(
         env.setdefault("GLIBC_TUNABLES", _OVERWRITE_FREED)
     # The tests of artf import it; those of the wheel must not see this tree.
     env["PYTHONPATH"] = "" if suite.installed else str(REPO / "scripts")
-    words = [str(python), "-m", "pytest", suite.folder, "-p", "no:cacheprovider"]
+    words = ["nice"] if apart and suite.gives_way else []
+    words += [str(python), "-m", "pytest", suite.folder, "-p", "no:cacheprovider"]
     words += [f"--junitxml={root / 'report.xml'}", f"--left-out={root / 'left-out.json'}"]
     words += [f"--parts={','.join(suite.parts)}", *arguments]
     log = root / "output" if apart else None

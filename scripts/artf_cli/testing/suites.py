@@ -23,6 +23,8 @@ class Suite:
     perturbed: bool = False
     #: Neighbours in the table with the same word here run side by side.
     together: str = ""
+    #: Side by side with others it gets the processors that they leave.
+    gives_way: bool = False
     #: The parts of `--full` that have its tests; those without a marker `part` are in the first.
     parts: tuple[str, ...] = ("base",)
 
@@ -41,11 +43,19 @@ SUITES = (
     Suite("containers", together="built", parts=("containers", "clean-root", "clean-user")),
     Suite("recv", installed=True, perturbed=True, together="built", parts=("recv",)),
     Suite("tf2", installed=True, perturbed=True, together="built", parts=("servers",)),
-    Suite("faults", installed=True, perturbed=True, parts=("servers",)),
-    Suite("matrix", installed=True, perturbed=True, together="last", parts=("matrix",)),
-    Suite("grpc-suites", GRPC_SUITES, perturbed=True, together="last"),
-    # In virtual hosts, whose kernel it builds.
-    Suite("verbs", NOTHING, parts=("verbs",)),
+    # It waits for time limits most of the time, and then wants an outcome at once.
+    Suite("faults", installed=True, perturbed=True, together="last", parts=("servers",)),
+    # In virtual hosts, whose kernel it builds while the faults wait.
+    Suite("verbs", NOTHING, together="last", gives_way=True, parts=("verbs",)),
+    Suite(
+        "matrix",
+        installed=True,
+        perturbed=True,
+        together="last",
+        gives_way=True,
+        parts=("matrix",),
+    ),
+    Suite("grpc-suites", GRPC_SUITES, perturbed=True, together="last", gives_way=True),
     # It builds its own wheel.
     Suite("sanitized", NOTHING, parts=("sanitized",)),
 )
