@@ -21,11 +21,15 @@ from ninja import BIN_DIR
 from artf_cli.paths import REPO, cache_dir
 
 LAYERS = REPO / "third_party/ar_grpc"
+PLAIN = "plain"
+# ASan and UBSan see no less without the optimizer, which takes twice as long over what they add.
 VARIANTS = {
-    "plain": [],
-    "asan+ubsan": ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"],
-    "tsan": ["-fsanitize=thread"],
+    PLAIN: ["-O1"],
+    "asan+ubsan": ["-O0", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"],
+    "tsan": ["-O1", "-fsanitize=thread"],
 }
+#: Parsed once for each variant but the plain one, which shows that each source names what it uses.
+_PARSED_ONCE = REPO / "tests/common/standard.h"
 _FABRICS = ["base/*.cc", "memory/s*.cc", "fabric/*.cc", "fabric/loopback/*.cc", "fabric/shm/*.cc"]
 _TRANSFER = [*_FABRICS, "protocol/*.cc", "tests/conformance/hostile.cc"]
 #: Test program, without its `.cc` → what it is linked with, below third_party/ar_grpc or, where it
@@ -77,7 +81,7 @@ _PROGRAMS = {
     **{f"tests/verbs/{name}": sources for name, sources in VERBS.items()},
 }
 # A stack needs lines and functions; the rest of -g takes a third of the compiler's time.
-_FLAGS = ["-std=c++17", "-O1", "-g1", "-Wall", "-Wextra", "-Werror", f"-I{REPO}", "-pthread"]
+_FLAGS = ["-std=c++17", "-g1", "-Wall", "-Wextra", "-Werror", f"-I{REPO}", "-pthread"]
 
 
 def _keep(path: Path, text: str) -> Path:
@@ -100,12 +104,22 @@ def _rules(folder: Path) -> None:
     version = _keep(folder / "compiler", f"{compiler}\n{said.stdout}")
     command = f"{shlex.join([compiler, *_FLAGS]).replace('$', '$$')} $flags"
     lines = [
-        f"rule compile\n command = {command} -MD -MF $out.d -c $in -o $out",
+        f"rule compile\n command = {command} $first -MD -MF $out.d -c $in -o $out",
         " depfile = $out.d\n deps = gcc",
+        f"rule parse\n command = {command} -x c++-header $in -o $out",
         f"rule link\n command = {command} $in -o $out -ldl",
     ]
     for variant, flags in VARIANTS.items():
         setting = f" flags = {shlex.join(flags)}"
+        needs, first = str(version), ""
+        if variant != PLAIN:
+            # The compiler looks for it under this name with `.gch` behind it.
+            parsed = f"{variant}/{_PARSED_ONCE.name}"
+            lines += [f"build {parsed}.gch: parse {_escaped(_PARSED_ONCE)} | {_escaped(version)}"]
+            lines += [setting]
+            needs = f"{parsed}.gch"
+            # It is used, or the source fails to compile.
+            first = f"\n first = -Winvalid-pch -include {parsed}"
         made: set[str] = set()
         for program, layers in _PROGRAMS.items():
             sources = [REPO / f"{program}.cc"]
@@ -116,8 +130,8 @@ def _rules(folder: Path) -> None:
             for name, source in zip(objects, sources):
                 if name not in made:
                     made.add(name)
-                    lines += [f"build {name}: compile {_escaped(source)} | {_escaped(version)}"]
-                    lines += [setting]
+                    lines += [f"build {name}: compile {_escaped(source)} | {_escaped(needs)}"]
+                    lines += [setting + first]
             lines += [f"build {variant}/{program}: link {_escaped(*objects)}", setting]
     (folder / "build.ninja").write_text("\n".join(lines) + "\n")
 
