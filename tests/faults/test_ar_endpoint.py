@@ -50,6 +50,7 @@ from common.pair import (
 )
 from common.processes import Cluster, free_port, run_program
 from common.protocols import AR, STOCK
+from common.repeated import few
 from common.scripted import receive_frame, serves_http2
 
 pytestmark = pytest.mark.timeout(120)
@@ -155,14 +156,20 @@ def test_idle_peer_killed(pair: Cluster) -> None:
     assert_works(pair, "shm")
 
 
-@pytest.mark.parametrize("way", [(PS, WORKER), (WORKER, PS)], ids=["sender", "receiver"])
-@pytest.mark.parametrize("mib", [64, 256])
-def test_peer_killed_in_a_rendezvous(pair: Cluster, way: tuple[str, str], mib: int) -> None:
+@pytest.mark.parametrize(
+    ("mib", "sender", "receiver"),
+    few(
+        [(mib, *way) for mib in (64, 256) for way in ((PS, WORKER), (WORKER, PS))],
+        (64, PS, WORKER),
+        (256, WORKER, PS),
+    ),
+)
+def test_peer_killed_in_a_rendezvous(pair: Cluster, mib: int, sender: str, receiver: str) -> None:
     """The ps dies while it sends, or receives; what the survivor held for that is free again."""
     assert_works(pair, "shm")
     in_use = pair[WORKER].status()["arena"]["in_use"]
     with session_at(pair.target()) as session:
-        loop = Loop(session, large_step(way, mib // 4, parts=4))
+        loop = Loop(session, large_step((sender, receiver), mib // 4, parts=4))
         loop.wait_steps(2)
         time.sleep(0.03)
         killed = time.monotonic()
@@ -293,8 +300,14 @@ def test_server_without_descriptors_for_a_fabric(pair: Cluster, version: int) ->
     assert_works(pair, "shm")
 
 
-@pytest.mark.parametrize("version", [OLD_VERSION, VERSION])
-@pytest.mark.parametrize("free", [4, 6])
+@pytest.mark.parametrize(
+    ("free", "version"),
+    few(
+        itertools.product((4, 6), (OLD_VERSION, VERSION)),
+        (4, VERSION),
+        (6, OLD_VERSION),
+    ),
+)
 def test_server_with_few_descriptors(pair: Cluster, free: int, version: int) -> None:
     """Its TCP is served; who attaches over shared memory, and brings three more, is refused."""
     assert_works(pair, "shm")
@@ -333,7 +346,7 @@ def test_server_with_few_descriptors(pair: Cluster, free: int, version: int) -> 
     assert_works(pair, "shm")
 
 
-@pytest.mark.parametrize("free", [0, 1, 2])
+@pytest.mark.parametrize("free", few([0, 1, 2], 0, 2))
 def test_server_without_descriptors(pair: Cluster, free: int) -> None:
     """Who comes then waits; the listener outlives it, and serves him once there are some again."""
     assert_works(pair, "shm")

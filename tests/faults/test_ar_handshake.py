@@ -70,6 +70,7 @@ from common.frames import (
 )
 from common.pair import LATE, PS, SUM, WORKER, Loop, assert_works, large_step, session_at, summed
 from common.processes import Cluster, Program
+from common.repeated import few
 from common.scripted import (
     CLIENT,
     HELLO_1,
@@ -718,7 +719,7 @@ MUTE = {
 }
 
 
-@pytest.mark.parametrize("name", MUTE)
+@pytest.mark.parametrize("name", few(MUTE, "from the start"))
 def test_mute_server(stock: Cluster, capfd: Any, name: str) -> None:
     """It may have stood still for a while, so it is asked twice; then it is no server of ours."""
     assert_over_tcp(
@@ -859,7 +860,11 @@ BREAKS = {
 }
 
 
-@pytest.mark.parametrize("name", BREAKS)
+#: All end in one error of the handshake's machine, and from there on in the same way.
+EACH_RUN = ("garbage", "a malformed verdict", "too many frames", "endless attempts")
+
+
+@pytest.mark.parametrize("name", few(BREAKS, *EACH_RUN))
 def test_server_that_breaks_the_handshake(stock: Cluster, name: str) -> None:
     """It is no fallback but an error of the connection: gRPC connects again, and works."""
     with closing(Scripted(BREAKS[name], backend=stock.spec["ps"][0])) as server:
@@ -1022,7 +1027,7 @@ STALLS = {
 }
 
 
-@pytest.mark.parametrize("name", STALLS)
+@pytest.mark.parametrize("name", few(STALLS, "at the hello", "after the client's verdict"))
 def test_server_stalls(pair: Cluster, capfd: Any, name: str) -> None:
     """The client waits five seconds, says so, and says hello again: no step fails."""
     with closing(Scripted(STALLS[name], backend=pair.spec["ps"][0])) as server:
@@ -1125,16 +1130,16 @@ def test_stopped_in_the_handshake(pair: Cluster, stopped: str, at: str) -> None:
         assert warned(log, "127.0.0.1:"), log
 
 
-@pytest.mark.parametrize("way", [(PS, WORKER), (WORKER, PS)], ids=["from it", "to it"])
+@pytest.mark.parametrize(("sender", "receiver"), few([(PS, WORKER), (WORKER, PS)], (PS, WORKER)))
 def test_stopped_while_the_worker_connects(
-    new_ar_cluster: ClusterFactory, way: tuple[str, str]
+    new_ar_cluster: ClusterFactory, sender: str, receiver: str
 ) -> None:
     """The ps stands still when the worker first connects to it; no step fails for that."""
     cluster = new_ar_cluster(ps=1, worker=1)
     cluster[PS].signal(signal.SIGSTOP)
     try:
         with tf.Graph().as_default():
-            step = large_step(way, 2)
+            step = large_step((sender, receiver), 2)
             with tf.compat.v1.Session(cluster.target(), config=config(60)) as session:
                 loop = Loop(session, step)
                 # Past the first hello's deadline, which began a little after the loop.

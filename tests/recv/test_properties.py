@@ -16,9 +16,10 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import find as smallest
 
 from common.ar import path_of, thresholds, wait_no_offers
-from common.paths import PATHS, RENDEZVOUS, DataPath
+from common.paths import OURS, PATHS, RENDEZVOUS, DataPath
 from common.processes import Cluster
 from common.protocols import STOCK, STOCK_COLLISION
+from common.repeated import few
 from common.sessions import On, assert_same
 from recv.cases import CASES
 from recv.graphs import DTYPES, NODES, TASKS, Case, Graph, run
@@ -34,7 +35,9 @@ _SETTINGS: dict[str, Any] = {
 }
 _WAYS = [(client, server) for client in TASKS for server in TASKS if client != server]
 
-over_paths = pytest.mark.parametrize("path", PATHS, ids=lambda path: path.name, scope="session")
+over_paths = pytest.mark.parametrize(
+    "path", few(PATHS, *OURS), ids=lambda path: path.name, scope="session"
+)
 
 
 def same_as_local(case: Case, target: str, make: Callable[[Case, On], Graph] = Graph) -> list[int]:

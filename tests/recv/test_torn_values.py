@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from common.paths import PATHS, RENDEZVOUS, DataPath
+from common.paths import OURS, PATHS, RENDEZVOUS, DataPath
 from common.processes import free_port, run_program
 from common.protocols import STOCK
+from common.repeated import few
 
 _PROGRAM = Path(__file__).parent / "programs/torn_values.py"
 #: What looks for nothing but a value that is torn.
@@ -23,7 +24,7 @@ _CONTROL = "no order"
         pytest.param(100000, marks=[pytest.mark.slow, pytest.mark.timeout(1800)]),
     ],
 )
-@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", few(PATHS, *OURS), ids=lambda path: path.name)
 def test_no_value_is_torn(
     request: pytest.FixtureRequest,
     tmp_path: Path,
