@@ -1,4 +1,4 @@
-"""Compiler flags of the delta build: they follow the base wheel's own (design: same ABI)."""
+"""Compiler flags of the delta build: the base wheel's own, so that both have one ABI."""
 
 # Include folders, in the order that matters: our gRPC and its stubs before the wheel, which
 # ships headers and stubs of an older gRPC; the pinned TensorFlow files before the wheel's copies.
