@@ -9,7 +9,6 @@
 #include <charconv>
 #include <chrono>
 #include <cstdlib>
-#include <cstring>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -18,28 +17,21 @@
 #include <utility>
 #include <vector>
 
-#include "tensorflow/tsl/framework/allocator.h"
-#include "tensorflow/tsl/framework/allocator_registry.h"
 #include "tensorflow/tsl/platform/logging.h"
-#include "tensorflow/tsl/profiler/lib/scoped_memory_debug_annotation.h"
-#include "tensorflow/tsl/profiler/lib/traceme.h"
 #include "third_party/ar_grpc/base/limits.h"
 #include "third_party/ar_grpc/base/reactor.h"
+#include "third_party/ar_grpc/tensorflow/arena_allocator.h"
 
 namespace ar_grpc {
 namespace {
 
 using memory::ExtentAllocator;
-using tsl::AllocatorFactoryRegistry;
 
-constexpr char kSwitch[] = "AR_GRPC_ARENA";
 constexpr char kSizeVariable[] = "AR_GRPC_ARENA_SIZE";
 constexpr uint64_t kGiB = uint64_t{1} << 30;
 constexpr uint64_t kSmallestSegment = uint64_t{1} << 20;
 // Half of what a process can address with 47 bits; libraries and heaps need the rest.
 constexpr uint64_t kLargestSegment = uint64_t{1} << 46;
-
-constexpr char kOtherwise[] = "Tensors travel through the stream, which copies them more often.";
 
 // The segment starts at a page; no system has smaller ones.
 constexpr size_t kMostAlignment = 4096;
@@ -51,221 +43,6 @@ constexpr std::chrono::milliseconds kTrimInterval = std::chrono::seconds(10);
 // at a time, and then a pause.
 constexpr uint64_t kDiscardedAtOnce = uint64_t{16} << 20;
 constexpr std::chrono::milliseconds kTrimPause{5};
-
-// Set once; lives as long as the process, as tensors are freed until the very end.
-std::atomic<CpuArena*> activated{nullptr};
-
-// The registry aborts the process when a factory comes after the first allocation, does not tell
-// whether there was one, and does not give the factory of the next lower priority. All of this is
-// in its private members. Access is not checked in an explicit instantiation ([temp.spec]/6), and
-// the names are checked against the header of the TensorFlow that is compiled for.
-auto& Mutex(AllocatorFactoryRegistry& registry);
-auto& FirstAllocationMade(AllocatorFactoryRegistry& registry);
-auto& Factories(AllocatorFactoryRegistry& registry);
-
-template <auto kMutex, auto kFirstAllocMade, auto kFactories>
-struct Members {
-  friend auto& Mutex(AllocatorFactoryRegistry& registry) { return registry.*kMutex; }
-  friend auto& FirstAllocationMade(AllocatorFactoryRegistry& registry) {
-    return registry.*kFirstAllocMade;
-  }
-  friend auto& Factories(AllocatorFactoryRegistry& registry) { return registry.*kFactories; }
-};
-
-template struct Members<&AllocatorFactoryRegistry::mu_,
-                        &AllocatorFactoryRegistry::first_alloc_made_,
-                        &AllocatorFactoryRegistry::factories_>;
-
-}  // namespace
-
-// In front of the allocator that TensorFlow would use, whose name and habits it keeps.
-class ArenaAllocator final : public tsl::AllocatorWrapper {
- public:
-  explicit ArenaAllocator(std::unique_ptr<tsl::Allocator> stock)
-      : AllocatorWrapper(stock.get()), stock_(std::move(stock)) {}
-
-  void* AllocateRaw(size_t alignment, size_t bytes) override {
-    void* const data = FromArena(alignment, bytes);
-    return data != nullptr ? data : stock_->AllocateRaw(alignment, bytes);
-  }
-
-  void* AllocateRaw(size_t alignment, size_t bytes,
-                    const tsl::AllocationAttributes& attributes) override {
-    void* const data = FromArena(alignment, bytes);
-    return data != nullptr ? data : stock_->AllocateRaw(alignment, bytes, attributes);
-  }
-
-  void DeallocateRaw(void* data) override {
-    CpuArena* const arena = ArenaOf(data);
-    if (arena == nullptr) return stock_->DeallocateRaw(data);
-    Trace("MemoryDeallocation", *arena, data, 0);
-    arena->Free(data);
-  }
-
-  size_t RequestedSize(const void* data) const override {
-    const CpuArena* const arena = ArenaOf(data);
-    return arena != nullptr ? arena->SizeOf(data) : stock_->RequestedSize(data);
-  }
-
-  size_t AllocatedSize(const void* data) const override {
-    const CpuArena* const arena = ArenaOf(data);
-    return arena != nullptr ? arena->SizeOf(data) : stock_->AllocatedSize(data);
-  }
-
-  int64_t AllocationId(const void* data) const override {
-    // 0: none is assigned.
-    return ArenaOf(data) != nullptr ? 0 : stock_->AllocationId(data);
-  }
-
-  size_t AllocatedSizeSlow(const void* data) const override {
-    const CpuArena* const arena = ArenaOf(data);
-    return arena != nullptr ? arena->SizeOf(data) : stock_->AllocatedSizeSlow(data);
-  }
-
-  absl::optional<tsl::AllocatorStats> GetStats() override {
-    absl::optional<tsl::AllocatorStats> stats = stock_->GetStats();
-    const CpuArena* const arena = activated.load(std::memory_order_acquire);
-    if (!stats || arena == nullptr) return stats;
-    const ExtentAllocator::Counters counters = arena->extents_.counters();
-    stats->num_allocs += counters.allocations;
-    stats->bytes_in_use += counters.in_use;
-    // Both peaks need not have been at the same time; this is what a process may need at most.
-    stats->peak_bytes_in_use += counters.peak_in_use;
-    stats->largest_alloc_size =
-        std::max(stats->largest_alloc_size, static_cast<int64_t>(counters.largest));
-    return stats;
-  }
-
-  bool ClearStats() override {
-    if (!stock_->ClearStats()) return false;
-    CpuArena* const arena = activated.load(std::memory_order_acquire);
-    if (arena != nullptr) arena->extents_.ResetPeaks();
-    return true;
-  }
-
-  void SetSafeFrontier(tsl::uint64 count) override { stock_->SetSafeFrontier(count); }
-
-  void SetStreamAndPreallocateMemory(void* stream) override {
-    stock_->SetStreamAndPreallocateMemory(stream);
-  }
-
- private:
-  void* FromArena(size_t alignment, size_t bytes) {
-    if (bytes < CpuArena::kSmallest) return nullptr;
-    CpuArena* const arena = activated.load(std::memory_order_acquire);
-    if (arena == nullptr) return nullptr;
-    void* const data = arena->Allocate(alignment, bytes);
-    if (data != nullptr) Trace("MemoryAllocation", *arena, data, bytes);
-    return data;
-  }
-
-  static CpuArena* ArenaOf(const void* data) {
-    CpuArena* const arena = activated.load(std::memory_order_acquire);
-    return arena != nullptr && arena->Contains(data) ? arena : nullptr;
-  }
-
-  // For TensorFlow's memory profile, as its own allocators do.
-  void Trace(const char* event, const CpuArena& arena, const void* data, size_t requested) {
-    tsl::profiler::TraceMe::InstantActivity(
-        [&] {
-          const auto& annotation = tsl::profiler::ScopedMemoryDebugAnnotation::CurrentAnnotation();
-          const auto text = [](const char* known) { return known != nullptr ? known : "(null)"; };
-          const ExtentAllocator::Counters counters = arena.extents_.counters();
-          return tsl::profiler::TraceMeEncode(
-              event, {{"allocator_name", Name()},
-                      {"bytes_reserved", 0},
-                      {"bytes_allocated", counters.in_use},
-                      {"peak_bytes_in_use", counters.peak_in_use},
-                      {"requested_bytes", requested},
-                      {"allocation_bytes", arena.SizeOf(data)},
-                      {"addr", reinterpret_cast<uintptr_t>(data)},
-                      {"tf_op", text(annotation.pending_op_name)},
-                      {"id", annotation.pending_step_id},
-                      {"region_type", text(annotation.pending_region_type)},
-                      {"data_type", annotation.pending_data_type},
-                      {"shape", annotation.pending_shape_func()}});
-        },
-        /*level=*/tsl::profiler::TraceMeLevel::kInfo);
-  }
-
-  const std::unique_ptr<tsl::Allocator> stock_;
-};
-
-namespace {
-
-// Wraps what TensorFlow would have chosen: its default allocator, or oneDNN's.
-class ArenaFactory final : public tsl::AllocatorFactory {
- public:
-  // The registry holds its lock around both, so its factories can be looked at.
-  tsl::Allocator* CreateAllocator() override {
-    return new ArenaAllocator(std::unique_ptr<tsl::Allocator>(Stock().CreateAllocator()));
-  }
-
-  tsl::SubAllocator* CreateSubAllocator(int numa_node) override {
-    return Stock().CreateSubAllocator(numa_node);
-  }
-
- private:
-  tsl::AllocatorFactory& Stock() const {
-    tsl::AllocatorFactory* best = nullptr;
-    int priority = -1;
-    for (const auto& entry : Factories(*AllocatorFactoryRegistry::singleton())) {
-      if (entry.factory.get() == this || entry.priority <= priority) continue;
-      best = entry.factory.get();
-      priority = entry.priority;
-    }
-    CHECK(best != nullptr) << "TensorFlow has no CPU allocator of its own";
-    return *best;
-  }
-};
-
-// Before the first allocation, or never. Here the whole of the registry's own Register is in one
-// critical section with that question.
-bool RegisterFactory() {
-  AllocatorFactoryRegistry& registry = *AllocatorFactoryRegistry::singleton();
-  tsl::mutex_lock lock(Mutex(registry));
-  if (FirstAllocationMade(registry)) return false;
-  auto& entry = Factories(registry).emplace_back();
-  entry.source_file = "third_party/ar_grpc/tensorflow/cpu_arena.cc";
-  entry.source_line = __LINE__;
-  entry.name = "ArGrpcCpuArena";
-  entry.priority = 1000;  // TensorFlow's own are 50 to 200.
-  entry.factory = std::make_unique<ArenaFactory>();
-  return true;
-}
-
-// OK, or why tensors cannot come from the arena.
-Status SetUp() {
-  const char* const value = std::getenv(kSwitch);
-  if (value != nullptr && std::strcmp(value, "0") == 0) {
-    return Status(StatusCode::kFailedPrecondition, "AR_GRPC_ARENA=0 turns the tensor arena off");
-  }
-  if (value != nullptr && *value != '\0' && std::strcmp(value, "1") != 0) {
-    const Status status(StatusCode::kInvalidArgument,
-                        std::string(kSwitch) + "=" + value +
-                            " is neither 0 nor 1: the tensor arena is off; unset it, or set it to "
-                            "1, to turn the arena on");
-    LOG(ERROR) << status.message();
-    return status;
-  }
-  if (!RegisterFactory()) {
-    const Status status(StatusCode::kFailedPrecondition,
-                        "The tensor arena is off, because TensorFlow allocated a tensor before "
-                        "this library was loaded; import tensorflow first");
-    LOG(WARNING) << status.message() << ". " << kOtherwise;
-    return status;
-  }
-  return Status();
-}
-
-// Never destroyed: a server may be made while the process ends.
-const Status& SetUpOnce() {
-  static const Status* const status = new Status(SetUp());
-  return *status;
-}
-
-// When the library is loaded: as early as can be.
-[[maybe_unused]] const Status& set_up = SetUpOnce();
 
 // "512M" is 2^29; nullopt for what is no such size.
 std::optional<uint64_t> ParseSize(std::string_view text) {
@@ -297,18 +74,20 @@ uint64_t SegmentSize() {
 
 }  // namespace
 
+std::atomic<CpuArena*> CpuArena::activated_{nullptr};
+
 CpuArena* CpuArena::Get() {
-  CpuArena* const arena = activated.load(std::memory_order_acquire);
+  CpuArena* const arena = GetEvenInChild();
   return arena == nullptr || arena->forked_.load(std::memory_order_relaxed) ? nullptr : arena;
 }
 
 Status CpuArena::Activate() {
-  // Never destroyed, as above.
+  // Never destroyed: a server may be made while the process ends.
   static std::mutex& mu = *new std::mutex;
   static const Status* outcome = nullptr;
   std::lock_guard<std::mutex> lock(mu);
   if (outcome != nullptr) return *outcome;
-  const Status& possible = SetUpOnce();
+  const Status& possible = ArenaAllocatorInstalled();
   if (!possible.ok()) {
     outcome = &possible;
     return *outcome;
@@ -316,13 +95,13 @@ Status CpuArena::Activate() {
   auto segment = memory::Segment::Create(SegmentSize());
   outcome = new Status(segment.status());
   if (!segment.ok()) {
-    LOG(WARNING) << "No tensor arena: " << outcome->message() << ". " << kOtherwise << " "
-                 << kSizeVariable << " asks for less, " << kSwitch << "=0 for none.";
+    LOG(WARNING) << "No tensor arena: " << outcome->message() << ". " << kWithoutArena << " "
+                 << kSizeVariable << " asks for less, " << kArenaSwitch << "=0 for none.";
     return *outcome;
   }
   CpuArena* const arena = new CpuArena(std::move(*segment), UsableMemory());
   arena->FollowForks();
-  activated.store(arena, std::memory_order_release);
+  activated_.store(arena, std::memory_order_release);
   return *outcome;
 }
 

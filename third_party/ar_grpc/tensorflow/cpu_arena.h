@@ -18,9 +18,8 @@ namespace ar_grpc {
 // Shared memory that CPU tensors are allocated from, so that a peer on this machine copies a tensor
 // once, from where an operation wrote it to where the next one reads it.
 //
-// When this library is loaded it puts an allocator in front of the one that TensorFlow would use.
-// Until Activate that passes every call on. Then tensors of kSmallest bytes and more come from the
-// arena; smaller ones, and all when it is full, from TensorFlow's own allocator as before.
+// From Activate on, tensors of kSmallest bytes and more come from it (arena_allocator.h); smaller
+// ones, and all when it is full, from TensorFlow's own allocator as before.
 //
 // In a forked child the arena's memory becomes the child's own, nothing more is allocated there and
 // nothing is given back: the file belongs to the parent. A page that the child has not written
@@ -42,6 +41,8 @@ class CpuArena {
 
   // nullptr until it is activated, where it could not be, and in a forked child.
   static CpuArena* Get();
+  // As Get, but not nullptr in a forked child, which may free what its parent allocated.
+  static CpuArena* GetEvenInChild() { return activated_.load(std::memory_order_acquire); }
 
   // Makes the arena, from which tensors are allocated from now on. Those that exist stay where they
   // are. Thread-safe. The first call decides; later ones give its outcome. When it fails, one line
@@ -60,27 +61,36 @@ class CpuArena {
 
   Counters counters() const;
 
- private:
-  friend class ArenaAllocator;
-
-  CpuArena(std::shared_ptr<memory::Segment> segment, uint64_t most_in_use);
+  // --- for the allocator ---
 
   // nullptr where TensorFlow's own allocator shall serve.
   void* Allocate(size_t alignment, size_t bytes);
+  // Whether `data` was allocated here, and so is to be freed here.
   bool Contains(const void* data) const {
     return reinterpret_cast<uintptr_t>(data) - reinterpret_cast<uintptr_t>(data_) < size_;
   }
+  // Both require that Contains(data).
+  void Free(void* data);
+  uint64_t SizeOf(const void* data) const;
+
+  memory::ExtentAllocator::Counters extent_counters() const { return extents_.counters(); }
+  void ResetPeaks() { extents_.ResetPeaks(); }
+
+ private:
+  CpuArena(std::shared_ptr<memory::Segment> segment, uint64_t most_in_use);
+
   // Requires that Contains(data).
   uint64_t OffsetOf(const void* data) const {
     return static_cast<uint64_t>(static_cast<const uint8_t*>(data) - data_);
   }
-  void Free(void* data);
-  uint64_t SizeOf(const void* data) const;
 
   void StartTrimming();
   void TrimAfter(std::chrono::milliseconds delay);
   void Trim();
   void FollowForks();
+
+  // Set once; lives as long as the process, as tensors are freed until the very end.
+  static std::atomic<CpuArena*> activated_;
 
   const std::shared_ptr<memory::Segment> segment_;
   const std::shared_ptr<protocol::Exports> exports_;
