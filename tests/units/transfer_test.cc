@@ -268,6 +268,39 @@ void APoolThatTakesNothing() {
   }
 }
 
+// Whoever waits for the bytes may change them in place, which needs them not to be shared, or free
+// them; a copier that the pool has not run yet must not keep them.
+void TheTargetIsLetGoBeforeTheEnd() {
+  for (const uint64_t size : {uint64_t{1} << 20, uint64_t{9} << 20}) {
+    World world(World::Loopback());
+    world.Connect();
+    std::vector<std::function<void()>> late;
+    const auto receiver = world.MakeReceiver([&](std::function<void()> task) {
+      // The first copier of what is too large for the receiving thread.
+      if (size > kReadHere && late.empty()) {
+        task();
+        task = [] {};
+      }
+      late.push_back(std::move(task));
+      return true;
+    });
+    Source source = world.MakeSource(size, 8, true);
+    const auto offer = world.MakeSender().TryOffer(receiver->ask(), std::move(source.buffer), {});
+    Check(offer.has_value(), "an offer");
+    Destination to(size, true);
+    const std::shared_ptr<std::vector<uint8_t>> bytes = to.bytes;
+    long users = 0;
+    receiver->Start(*offer, std::move(to.target), [&](const Status& status) {
+      CheckOk(status);
+      users = bytes.use_count();
+    });
+    Check(users == 2, "only the test has the target: " + std::to_string(users));
+    Check(HasPattern(bytes->data(), size, 8), "the bytes");
+    Check(!late.empty(), "copiers that are late");
+    for (const std::function<void()>& task : late) task();
+  }
+}
+
 void BadOffersAreErrors() {
   World world(World::Loopback());
   world.Connect();
@@ -439,6 +472,7 @@ int main() {
                                           {"unreadable", WhatCannotBeReadComesInChunks},
                                           {"no landing", WithoutALandingChunksServe},
                                           {"a pool without threads", APoolThatTakesNothing},
+                                          {"the target", TheTargetIsLetGoBeforeTheEnd},
                                           {"bad offers", BadOffersAreErrors},
                                           {"chunks that fail", ChunksThatFailAreErrors},
                                           {"not offered", WhatIsNotOffered},

@@ -145,6 +145,9 @@ class LateRead : public std::enable_shared_from_this<LateRead> {
 
 void StartOneSidedRead(OneSidedRead read, std::function<void(const Status&)> done) {
   if (read.link->connection()->capabilities().inline_get) {
+    // Whoever asked keeps the target until the end, after which nothing is written; a copier that
+    // is late must not keep it any longer.
+    read.target.keep.reset();
     return std::make_shared<CopyInParts>(std::move(read), std::move(done))->Start();
   }
   const uint64_t size = read.target.size;
