@@ -305,6 +305,30 @@ void ReleasesAreTakenBesideABusyStream(const std::string& fabric) {
   grpc_endpoint_destroy(tcp.client);
 }
 
+// A ring is the peer's to make, and may be large: no read makes more of it than a share.
+void AReadTakesAShare(const std::string& fabric) {
+  const auto args = Arguments();
+  const grpc_endpoint_pair tcp = TcpPair(args);
+  auto pair = RingsOf(size_t{16} << 20);
+  grpc_endpoint* const server =
+      NewEnd(protocol::End::kServer, fabric, std::move(pair.acceptor), tcp.server, args);
+  const std::string text = Random(size_t{12} << 20, 9);
+  const iovec part = {const_cast<char*>(text.data()), text.size()};
+  Check(fabric::testing::Value(pair.connector->Write(&part, 1)) == text.size(), "written");
+  std::string got;
+  Operation read;
+  while (got.size() < text.size()) {
+    read.Read(server);
+    CheckOk(read.Wait());
+    const std::string share = read.Take();
+    Check(share.size() <= size_t{1} << 20, "a share: " + std::to_string(share.size()));
+    got += share;
+  }
+  Check(got == text, "all of it");
+  grpc_endpoint_destroy(server);
+  grpc_endpoint_destroy(tcp.client);
+}
+
 // What was released just before the end counts, as another link may keep the receiver's offers.
 void ReleasesBeforeTheEndAreTaken(const std::string& fabric) {
   const Ends other = NewEnds(fabric);
@@ -475,6 +499,7 @@ bool RunContractCase(const std::string& fabric, const std::string& name) {
       {"tcp-bytes", BytesOnTcpAreTheEnd},
       {"releases", ReleasesAreTakenBesideABusyStream},
       {"last-releases", ReleasesBeforeTheEndAreTaken},
+      {"share", AReadTakesAShare},
       {"both-ways", BothWaysAtOnceWithManyPollers},
       {"race", ShutdownMayComeAtAnyTime},
   };

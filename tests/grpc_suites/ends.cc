@@ -23,15 +23,16 @@ namespace {
 using fabric::testing::Pair;
 using fabric::testing::Value;
 
-Pair SmallestRings() {
-  constexpr size_t kBytes = fabric::kSmallestRingBytes;
+}  // namespace
+
+Pair RingsOf(size_t bytes) {
   fabric::RingConnection::Parts ends[2];
-  const auto memory = Value(Map(-1, fabric::ConnectionBytes(kBytes), PROT_READ | PROT_WRITE,
-                                MAP_PRIVATE | MAP_ANONYMOUS));
+  const auto memory = Value(
+      Map(-1, fabric::ConnectionBytes(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS));
   auto doorbells = Value(fabric::NewDoorbells());
   for (int end = 0; end < 2; ++end) {
     ends[end].memory = memory;
-    ends[end].ring_bytes = kBytes;
+    ends[end].ring_bytes = bytes;
     ends[end].role = end == 0 ? fabric::Role::kConnector : fabric::Role::kAcceptor;
     ends[end].doorbell = std::move(doorbells[end]);
   }
@@ -39,14 +40,12 @@ Pair SmallestRings() {
           std::make_unique<fabric::RingConnection>(std::move(ends[1]))};
 }
 
-}  // namespace
-
 bool IsFabric(const std::string& name) {
   return name == "loopback" || name == "shm" || name == "rings";
 }
 
 Pair ConnectOver(const std::string& fabric) {
-  if (fabric == "rings") return SmallestRings();
+  if (fabric == "rings") return RingsOf(fabric::kSmallestRingBytes);
   return fabric::testing::Attach(fabric == "shm" ? fabric::shm::Get() : fabric::loopback::Get());
 }
 

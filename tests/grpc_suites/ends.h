@@ -22,6 +22,8 @@ namespace ar_grpc::testing {
 // that nearly every write finds them full.
 bool IsFabric(const std::string& name);
 fabric::testing::Pair ConnectOver(const std::string& fabric);
+// Two ends within this process, with rings of so many bytes.
+fabric::testing::Pair RingsOf(size_t bytes);
 
 // What polls the endpoints; one at a time in a process, while gRPC is initialized.
 class Pollset {

@@ -32,6 +32,7 @@ CASES = (
     "tcp-bytes",
     "releases",
     "last-releases",
+    "share",
     "both-ways",
     "race",
 )

@@ -30,6 +30,8 @@ namespace {
 
 // What gRPC reads large messages into; patches/grpc keeps the pages of blocks of this size.
 constexpr size_t kReadBlock = 64 * 1024;
+// What a read gives at once, at most, however large the ring is that the peer made.
+constexpr size_t kMostRead = size_t{1} << 20;
 // Messages that one look takes; a peer that sends more does not keep a poller.
 constexpr size_t kMostMessages = 256;
 // More looks than a ring has room for messages.
@@ -248,7 +250,7 @@ class FabricEndpoint
         if (budget == 0) LookAgainSoon();
         if (read_done_ == nullptr) return;  // the next read looks
         SpinFromNow();
-        return FinishRead(Fill(*readable));
+        return FinishRead(Fill(std::min(*readable, kMostRead)));
       }
       if (!end_.ok()) return FinishRead(end_);
       if (budget == 0) return LookAgainSoon();
