@@ -5,7 +5,7 @@
 //   ar_endpoint_test FABRIC upstream
 //   ar_endpoint_test FABRIC CASE
 //
-// FABRIC is one of ends.h, CASE one of contract.h, or with shm that of switch.h.
+// FABRIC is one of ends.h, CASE one of contract.h or that of seeds.h, or with shm that of switch.h.
 
 #include <grpc/grpc.h>
 
@@ -19,6 +19,7 @@
 #include "test/core/util/test_config.h"
 #include "tests/grpc_suites/contract.h"
 #include "tests/grpc_suites/ends.h"
+#include "tests/grpc_suites/seeds.h"
 #include "tests/grpc_suites/switch.h"
 
 namespace ar_grpc::testing {
@@ -36,7 +37,7 @@ grpc_endpoint_test_fixture CreateFixture(size_t slice_size) {
 
 bool Run(const std::string& fabric, const std::string& name) {
   if (!IsFabric(fabric)) return false;
-  if (RunSwitchCase(fabric, name)) return true;
+  if (RunSwitchCase(fabric, name) || RunSeedsCase(name)) return true;
   grpc_core::ExecCtx exec_ctx;
   Pollset pollset;
   if (name != "upstream") return RunContractCase(fabric, name);

@@ -123,6 +123,12 @@ def test_on_and_off_beside_each_other(program: str, poller: str) -> None:
     assert "ok switch over shm" in run(program, "shm", "switch", poller=poller)
 
 
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_generators_are_seeded(program: str) -> None:
+    """gRPC's own generators are not there (patches/grpc/0001): ours do not draw alike."""
+    assert "ok seeds" in run(program, "shm", "seeds", poller="poll")
+
+
 @pytest.mark.parametrize("poller", POLLERS)
 def test_tcp(poller: str) -> None:
     """The control: upstream's own program over its own endpoint."""
