@@ -121,7 +121,9 @@ std::shared_ptr<Receiver> NewReceiver(const std::shared_ptr<const Caller>& calle
   options.node = caller->node;
   options.caller = std::make_shared<Calls>(caller);
   options.task = caller->target;
-  options.most_copiers = tensorflow::port::MaxParallelism();
+  // Asked once, as it is a system call.
+  static const int cores = tensorflow::port::MaxParallelism();
+  options.most_copiers = cores;
   if (tensorflow::thread::ThreadPool* const pool = caller->threadpool) {
     options.run_in_pool = [pool](std::function<void()> task) {
       pool->Schedule(std::move(task));
