@@ -35,11 +35,10 @@ from common.ar import (
     thresholds,
     wait_no_offers,
 )
-from common.crowd import crowded_core
 from common.fixtures import ClusterFactory
 from common.growth import heap, most, per_step, sampled
 from common.instrumented import INSTRUMENTED
-from common.processes import Cluster, Program, free_port, run_program, wait_together
+from common.processes import Cluster, free_port, run_program
 from common.protocols import AR
 from common.sessions import (
     On,
@@ -424,70 +423,6 @@ def test_closed_session_leaves_no_offer(pair: Cluster, fabric: str) -> None:
     assert all(cancelled_by_close(end) or refused_after_close(end) for end in ends), ends
     with session_on(pair) as session:
         Sender((PS, WORKER), session).check(4 * MIB, 8)
-
-
-# --- collectives ----------------------------------------------------------------------------------
-
-
-def test_ring_all_reduce() -> None:
-    """RecvBuf: the sums of 16 MiB are right on both workers, and came the way they should."""
-    spec = {"worker": [f"127.0.0.1:{free_port()}" for _ in range(2)]}
-    settings = {"cluster": spec, "protocol": AR, "size": 4 * MIB, "rounds": 3}
-    workers = [
-        Program(
-            PROGRAMS / "all_reduce.py", {**settings, "index": index}, {"AR_GRPC_FABRICS": "shm"}
-        )
-        for index in range(2)
-    ]
-    for result in [outcome.result() for outcome in wait_together(workers, 100)]:
-        assert result["wrong"] == [0, 0, 0]
-        assert set(result["paths"].values()) == {"shm"}
-        # In a ring of two each worker receives as many bytes as the tensor has.
-        assert result["rendezvous_bytes"] == 3 * 16 * MIB
-        assert result["staged_bytes"] == result["chunk_bytes"] == 0
-        assert result["offers_open"] == 0
-
-
-def broadcasts(program: str, seconds: float = 100, **settings: int) -> Any:
-    """What the leader of two workers says, over shared memory; the other serves."""
-    spec = {"worker": [f"127.0.0.1:{free_port()}" for _ in range(2)]}
-    shared = {"cluster": spec, "protocol": AR, **settings}
-    served, leader = (
-        Program(PROGRAMS / program, {**shared, "index": index}, {"AR_GRPC_FABRICS": "shm"})
-        for index in (1, 0)
-    )
-    try:
-        result = leader.wait(seconds).result()
-    finally:
-        served.kill()
-    return result
-
-
-def test_broadcast_of_a_reference_variable() -> None:
-    """Changed in place once it was sent, which must not be before the receiver has its bytes."""
-    assert broadcasts("broadcast.py", size=4 * MIB, steps=40) == {"wrong": {}, "offers_open": 0}
-
-
-@pytest.mark.parametrize(
-    ("busy", "seconds"),
-    [
-        pytest.param(0, 100, id="with cores to spare"),
-        # Beside a build, TensorFlow alone takes half a minute there to start.
-        pytest.param(12, 250, id="on a crowded core", marks=pytest.mark.timeout(300)),
-    ],
-)
-def test_a_collective_that_timed_out_is_not_written_to(busy: int, seconds: float) -> None:
-    """Its time is up in mid-copy; the tensor that gets its memory keeps its values.
-
-    On a crowded core its calls end long after its step, whose objects they must not use then.
-    """
-    with crowded_core(busy):
-        *before, last = broadcasts("late_broadcast.py", seconds, size=GIB // 4)
-    # Else no attempt ended in the middle of its copy with a tensor in its place.
-    assert "later" in last, [*before, last]
-    assert "Collective has timed out during execution" in last["ended"]
-    assert 0 < last["at once"] < last["pages"]
-    assert last["later"] == last["at once"], f"what was freed was written to: {last}"
 
 
 # --- over 2 GiB -----------------------------------------------------------------------------------

@@ -1,0 +1,99 @@
+"""Collectives over `grpc+ar`: right sums, buffers that are whose they should be, and aborts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from common.crowd import crowded_core
+from common.processes import Program, free_port, wait_together
+from common.protocols import AR
+
+pytestmark = pytest.mark.timeout(120)
+
+PROGRAMS = Path(__file__).with_name("programs")
+MIB = 2**20
+GIB = 2**30
+SHM = {"AR_GRPC_FABRICS": "shm"}
+
+
+def test_ring_all_reduce() -> None:
+    """RecvBuf: the sums of 16 MiB are right on both workers, and came the way they should."""
+    spec = {"worker": [f"127.0.0.1:{free_port()}" for _ in range(2)]}
+    settings = {"cluster": spec, "protocol": AR, "size": 4 * MIB, "rounds": 3}
+    workers = [
+        Program(
+            PROGRAMS / "all_reduce.py", {**settings, "index": index}, {"AR_GRPC_FABRICS": "shm"}
+        )
+        for index in range(2)
+    ]
+    for result in [outcome.result() for outcome in wait_together(workers, 100)]:
+        assert result["wrong"] == [0, 0, 0]
+        assert set(result["paths"].values()) == {"shm"}
+        # In a ring of two each worker receives as many bytes as the tensor has.
+        assert result["rendezvous_bytes"] == 3 * 16 * MIB
+        assert result["staged_bytes"] == result["chunk_bytes"] == 0
+        assert result["offers_open"] == 0
+
+
+def broadcasts(
+    program: str, seconds: float = 100, env: Mapping[str, str] = SHM, **settings: Any
+) -> Any:
+    """What the leader of two workers says, over shared memory; the other serves."""
+    spec = {"worker": [f"127.0.0.1:{free_port()}" for _ in range(2)]}
+    shared = {"cluster": spec, "protocol": AR, **settings}
+    served, leader = (
+        Program(PROGRAMS / program, {**shared, "index": index}, env) for index in (1, 0)
+    )
+    try:
+        result = leader.wait(seconds).result()
+    finally:
+        served.kill()
+    return result
+
+
+def test_broadcast_of_a_reference_variable() -> None:
+    """Changed in place once it was sent, which must not be before the receiver has its bytes."""
+    assert broadcasts("broadcast.py", size=4 * MIB, steps=40) == {"wrong": {}, "offers_open": 0}
+
+
+@pytest.mark.parametrize(
+    ("busy", "seconds"),
+    [
+        pytest.param(0, 100, id="with cores to spare"),
+        # Beside a build, TensorFlow alone takes half a minute there to start.
+        pytest.param(12, 250, id="on a crowded core", marks=pytest.mark.timeout(300)),
+    ],
+)
+def test_a_collective_that_timed_out_is_not_written_to(busy: int, seconds: float) -> None:
+    """Its time is up in mid-copy; the tensor that gets its memory keeps its values.
+
+    On a crowded core its calls end long after its step, whose objects they must not use then.
+    """
+    with crowded_core(busy):
+        *before, last = broadcasts("late_broadcast.py", seconds, size=GIB // 4)
+    # Else no attempt ended in the middle of its copy with a tensor in its place.
+    assert "later" in last, [*before, last]
+    assert "Collective has timed out during execution" in last["ended"]
+    assert 0 < last["at once"] < last["pages"]
+    assert last["later"] == last["at once"], f"what was freed was written to: {last}"
+
+
+@pytest.mark.parametrize("staged", [True, False], ids=["staged", "lent"])
+def test_aborted_while_its_receiver_stands_still(staged: bool, tmp_path: Path) -> None:
+    """What was staged is the sender's own again at once; what is lent may be being read."""
+    size, limit = MIB, 6.0
+    # TensorFlow's own pool has its tensors outside of what peers may read.
+    env = {**SHM, "TF_CPU_ALLOCATOR_USE_BFC": "1"} if staged else SHM
+    said = broadcasts(
+        "abandoned_broadcast.py", env=env, size=size, limit=limit, pid=str(tmp_path / "pid")
+    )
+    assert said == {
+        "ended": "DeadlineExceededError",
+        "ended meanwhile": staged,
+        "staged": 4 * size if staged else 0,
+        "offers_open": 1,
+    }
