@@ -1,0 +1,122 @@
+"""A connection that is never idle: what waits for a turn on it gets one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+from common.ar import Moved, wait_no_offers
+from common.fixtures import ClusterFactory
+from common.pair import MIB, PS, WORKER, Loop, large_step, session_at
+from common.processes import Cluster
+from common.sessions import task_device
+
+pytestmark = pytest.mark.timeout(180)
+
+KIB = 2**10
+
+
+@pytest.fixture
+def fabric() -> str:
+    return "shm"
+
+
+# --- releases beside a busy stream ----------------------------------------------------------------
+
+
+def eager_step(way: tuple[str, str], strings: int = 8, size: int = 128 * KIB) -> Any:
+    """Strings, which always travel in the stream; 0.0 where all of them came."""
+    with tf.device(task_device(way[0])):
+        sent = [tf.strings.reduce_join(tf.fill([size // KIB], "x" * KIB)) for _ in range(strings)]
+    with tf.device(task_device(way[1])):
+        wrong = [tf.cast(tf.strings.length(each) - size, tf.float64) for each in sent]
+        return tf.add_n(wrong)
+
+
+@contextmanager
+def busy_both_ways(cluster: Cluster) -> Iterator[list[Loop]]:
+    """Eager bytes go both ways all the while, asked for by both tasks."""
+    with ExitStack() as sessions:
+        loops = []
+        for way in ((PS, WORKER), (WORKER, PS)) * 2:
+            session = sessions.enter_context(session_at(cluster.target(way[1])))
+            loops.append(Loop(session, eager_step(way)))
+        yield loops
+        for loop in loops:
+            assert loop.finish() is None
+
+
+@pytest.mark.parametrize("way", [(PS, WORKER), (WORKER, PS)], ids=["ps-to-worker", "worker-to-ps"])
+def test_tensors_are_released_beside_a_busy_stream(pair: Cluster, way: tuple[str, str]) -> None:
+    """What was read is let go while the bytes of others keep on coming in both directions."""
+    parts, rounds = 16, 40
+    with busy_both_ways(pair) as loops, session_at(pair.target(way[1])) as session:
+        for loop in loops:
+            loop.wait_steps(3)
+        run = session.make_callable(large_step(way, 1, parts))
+        assert run() == 0.0
+        wait_no_offers(pair, way[0])
+        received, most = Moved(pair, way[1]), 0
+        stream = pair[way[0]].status()["stream_bytes_sent"]
+        steps = [loop.steps for loop in loops]
+        for _ in range(rounds):
+            assert run() == 0.0
+            most = max(most, pair[way[0]].status()["offers_open"])
+        done = time.monotonic()
+        wait_no_offers(pair, way[0], seconds=5)
+        late = time.monotonic() - done
+        assert received()["rendezvous"] == rounds * parts
+        # Those of the last two steps: a release that waited for an idle stream would wait for ever.
+        print(f"held at most {most}, the last for {late:.3f} s")
+        assert most <= 2 * parts and late < 2
+        # The stream was not idle, in either direction.
+        assert pair[way[0]].status()["stream_bytes_sent"] - stream > rounds * MIB
+        for loop, before in zip(loops, steps):
+            assert loop.steps > before
+
+
+# --- a poller that encodes ------------------------------------------------------------------------
+
+
+def large_variant(size: int) -> Any:
+    """A list of one tensor of `size` bytes: nothing in the variant's own size shows it."""
+    value = tf.random.uniform([], dtype=tf.float64)
+    return tf.raw_ops.TensorListFromTensor(
+        tensor=tf.fill([1, size // 8], value), element_shape=[size // 8]
+    )
+
+
+def test_a_variant_that_takes_long_to_encode_stalls_no_other(
+    new_ar_cluster: ClusterFactory,
+) -> None:
+    """It is encoded in a pool: the poller of its connection serves small steps meanwhile."""
+    cluster = new_ar_cluster({"AR_GRPC_FABRICS": "shm"}, ps=1, worker=1)
+    with session_at(cluster.target(), 60) as session:
+        with tf.device(task_device(PS)):
+            small = tf.random.uniform([16])
+            made = large_variant(192 * MIB)
+        with tf.device(task_device(WORKER)):
+            here = tf.reduce_sum(small)
+            element = tf.raw_ops.TensorListGetItem(
+                input_handle=made, index=0, element_shape=[-1], element_dtype=tf.float64
+            )
+            wrong = element[0] - element[-1]
+        few = session.make_callable(here)
+        for _ in range(20):
+            few()
+        loop = Loop(session, wrong)
+        loop.wait_steps(1)
+        began, first, waits = time.monotonic(), loop.steps, []
+        while loop.steps < first + 4 and loop.error is None:
+            asked = time.monotonic()
+            few()
+            waits.append(time.monotonic() - asked)
+        step = (time.monotonic() - began) / (loop.steps - first)
+        assert loop.finish() is None
+    print(f"a step {step:.3f} s, longest wait {max(waits):.3f} s of {len(waits)}")
+    assert max(waits) < step / 4, f"{max(waits):.3f} s of {step:.3f} s"
