@@ -16,6 +16,7 @@
 #include "tensorflow/core/platform/cpu_info.h"
 #include "tensorflow/core/platform/env.h"
 #include "tensorflow/core/platform/errors.h"
+#include "tensorflow/core/util/device_name_utils.h"
 #include "third_party/ar_grpc/protocol/cost_model.h"
 #include "third_party/ar_grpc/protocol/rendezvous_messages.h"
 #include "third_party/ar_grpc/protocol/sender.h"
@@ -240,8 +241,15 @@ std::shared_ptr<TensorReceive> TensorReceive::ForTensor(tensorflow::DeviceBase* 
   return std::shared_ptr<TensorReceive>(new TensorReceive(std::move(caller)));
 }
 
-std::shared_ptr<TensorReceive> TensorReceive::ForBuffer(std::shared_ptr<const Caller> caller) {
+std::shared_ptr<TensorReceive> TensorReceive::ForBuffer(const tensorflow::RecvBufRequest& request,
+                                                        std::shared_ptr<const Caller> caller) {
   if (caller->node == nullptr || !caller->node->HasLinks()) return nullptr;
+  // buf_ptr is where the tensor lies, on whatever device; TensorFlow itself copies to others.
+  tensorflow::DeviceNameUtils::ParsedName device;
+  if (!tensorflow::DeviceNameUtils::ParseFullName(request.dst_device(), &device) ||
+      device.type != tensorflow::DEVICE_CPU) {
+    return nullptr;
+  }
   return std::shared_ptr<TensorReceive>(new TensorReceive(std::move(caller)));
 }
 

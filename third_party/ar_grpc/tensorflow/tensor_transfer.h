@@ -84,10 +84,11 @@ bool ParseChunk(::grpc::ByteBuffer* source, Caller::Chunk* chunk);
 class TensorReceive : public std::enable_shared_from_this<TensorReceive> {
  public:
   // nullptr when nothing is to be asked for: the channel does not speak AR-gRPC, no peer does, or
-  // the tensor goes to a device.
+  // the bytes go to a device's memory, which this process cannot write.
   static std::shared_ptr<TensorReceive> ForTensor(tensorflow::DeviceBase* device,
                                                   std::shared_ptr<const Caller> caller);
-  static std::shared_ptr<TensorReceive> ForBuffer(std::shared_ptr<const Caller> caller);
+  static std::shared_ptr<TensorReceive> ForBuffer(const tensorflow::RecvBufRequest& request,
+                                                  std::shared_ptr<const Caller> caller);
 
   // Adds the question to a request.
   void Ask(tensorflow::RecvTensorRequest* request) const;
