@@ -42,6 +42,7 @@ UNITS = {
     "handshake_test": ["base/random.cc", "protocol/handshake*.cc", "protocol/hello*.cc"],
     "hello_test": ["base/random.cc", "protocol/hello*.cc"],
     "limits_test": ["base/limits.cc"],
+    "log_test": ["base/log.cc"],
     "node_test": _TRANSFER,
     "rendezvous_messages_test": ["protocol/rendezvous_messages.cc"],
     "transfer_cancel_test": _TRANSFER,

@@ -17,9 +17,26 @@ void ToStandardError(Severity severity, const std::string& line) {
 
 std::atomic<void (*)(Severity, const std::string&)> log_sink{ToStandardError};
 
+// Some lines have a peer's words in them: none of those may begin a line that looks like ours, or
+// tell a terminal to do something.
+std::string OneLine(const std::string& line) {
+  static constexpr char kDigits[] = "0123456789abcdef";
+  std::string safe;
+  safe.reserve(line.size());
+  for (const char each : line) {
+    const auto byte = static_cast<unsigned char>(each);
+    if (byte >= 0x20 && byte != 0x7f) {
+      safe += each;
+    } else {
+      safe += {'\\', 'x', kDigits[byte >> 4], kDigits[byte & 15]};
+    }
+  }
+  return safe;
+}
+
 }  // namespace
 
-void Log(Severity severity, const std::string& line) { log_sink.load()(severity, line); }
+void Log(Severity severity, const std::string& line) { log_sink.load()(severity, OneLine(line)); }
 
 void SetLogSink(void (*sink)(Severity severity, const std::string& line)) { log_sink.store(sink); }
 

@@ -8,7 +8,8 @@ namespace ar_grpc {
 
 enum class Severity { kInfo, kWarning, kError };
 
-// One line for people. Goes to standard error until SetLogSink was called.
+// One line for people; control characters are written as "\x0a". Goes to standard error until
+// SetLogSink was called.
 void Log(Severity severity, const std::string& line);
 // `sink` must be callable from any thread for the life of the process.
 void SetLogSink(void (*sink)(Severity severity, const std::string& line));
