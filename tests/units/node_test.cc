@@ -148,6 +148,32 @@ void OffersOfManyReceivers() {
   Check(offers.RemoveLink(a).size() == 1, "let go");
 }
 
+// A receiver that asks and never releases: its table is bounded, and others' are not touched.
+void OffersAreBounded() {
+  Offers offers;
+  NodeId greedy{};
+  NodeId other{};
+  other.fill(1);
+  offers.AddLink(greedy);
+  offers.AddLink(other);
+  const auto tensor = std::make_shared<int>(1);
+  Offers::Held replaced;
+  for (uint64_t ticket = 0; ticket < Offers::kMostHeld; ++ticket) {
+    Check(offers.Hold(greedy, ticket, HeldInt(tensor), &replaced), "held");
+  }
+  const uint64_t next = Offers::kMostHeld;
+  Check(!offers.Hold(greedy, next, HeldInt(tensor), &replaced), "one too many");
+  Check(offers.open() == Offers::kMostHeld && !offers.Find(greedy, next), "nothing is held");
+  Check(tensor.use_count() == static_cast<long>(Offers::kMostHeld) + 1, "nor kept");
+  Check(offers.Hold(greedy, 7, HeldInt(tensor), &replaced) && replaced.keep != nullptr,
+        "another try of a call that is held");
+  replaced = {};
+  Check(offers.Hold(other, next, HeldInt(tensor), &replaced), "another receiver's");
+  Check(offers.Release(greedy, 9).keep != nullptr, "released");
+  Check(offers.Hold(greedy, next, HeldInt(tensor), &replaced), "there is room again");
+  Check(offers.RemoveLink(greedy).size() == Offers::kMostHeld, "all go with the last link");
+}
+
 // As many tickets are revoked as are remembered, and more: no step takes longer for it.
 void RevokedTicketsTakeConstantTime() {
   Offers offers;
@@ -302,6 +328,7 @@ int main() {
                                       {"an unknown message", AnUnknownMessageIsAnError},
                                       {"after the last access", LetGoAfterTheLastAccess},
                                       {"offers", OffersOfManyReceivers},
+                                      {"bounded offers", OffersAreBounded},
                                       {"revoked tickets", RevokedTicketsTakeConstantTime},
                                       {"servers", ServersAreRememberedForAMinute},
                                       {"all nodes", NodesOfTheProcess},

@@ -26,6 +26,7 @@ bool Offers::Hold(const NodeId& receiver, uint64_t ticket, Held held, Held* repl
   std::lock_guard<std::mutex> lock(mu_);
   const auto found = receivers_.find(receiver);
   if (found == receivers_.end() || found->second.revoked.count(ticket) > 0) return false;
+  if (found->second.held.size() >= kMostHeld && found->second.held.count(ticket) == 0) return false;
   *replaced = std::exchange(found->second.held[ticket], std::move(held));
   return true;
 }

@@ -25,6 +25,10 @@ namespace ar_grpc::protocol {
 // lock: what is let go is given back to the caller. Thread-safe.
 class Offers {
  public:
+  // Offers that are held for one receiver; more are refused, and those tensors go in the message: a
+  // receiver that asks and never releases must not fill this table. What is held of memory is
+  // bounded by the segments' own limit.
+  static constexpr size_t kMostHeld = size_t{1} << 16;
   // Released tickets that are remembered for one receiver; the oldest is forgotten.
   static constexpr size_t kRevokedKept = 4096;
 
@@ -39,7 +43,8 @@ class Offers {
   std::vector<Held> RemoveLink(const NodeId& receiver);
 
   // Holds `held`. Another try of the same call replaces what was held before, which goes to
-  // `replaced`. false: the receiver has no link, or released the ticket already; nothing is held.
+  // `replaced`. false: the receiver has no link, or released the ticket already, or too much is
+  // held for it; nothing is held.
   bool Hold(const NodeId& receiver, uint64_t ticket, Held held, Held* replaced);
   std::optional<Held> Find(const NodeId& receiver, uint64_t ticket);
   // Lets go what is held under the ticket and returns it, and remembers that no more is wanted.
