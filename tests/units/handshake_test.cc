@@ -620,6 +620,59 @@ void EveryPrefixAndBit() {
   }
 }
 
+// Frames that are skipped are bounded, too: each costs the thread that polls for others some work.
+void FloodsOfFrames() {
+  const Instant start{};
+  HandshakeOptions options;
+  options.fabrics = {{"shm", ""}};
+  Hello hello;
+  hello.brochures = {{"shm", ""}};
+  std::string unknown = Encode(hello).substr(0, kHeader);
+  unknown[10] = 77;
+  unknown[12] = unknown[13] = 0;  // no body
+  Verdict no;
+  no.attempt = 1;
+  Answer answer;
+  answer.attempt = 1;
+  answer.fabric = "shm";
+  for (const std::string& each : {unknown, Encode(Attach{0, "late"}), Encode(Verdict())}) {
+    std::string flood;
+    while (flood.size() < size_t{8} << 20) flood += each;
+    std::string few;
+    for (int i = 0; i < kMaxFrames - 10; ++i) few += each;
+    for (const bool draining : {false, true}) {
+      for (const bool too_many : {false, true}) {
+        ServerHandshake server(options, [](const Brochure&) { return OkStatus(); });
+        (void)server.Start(start);
+        Check(server.Received(Encode(hello), start).size() == 2, "an attempt");
+        if (draining) Check(server.Received(Encode(no), start).size() == 2, "the last answer");
+        const auto began = std::chrono::steady_clock::now();
+        const Steps steps = server.Received(too_many ? flood : few, start);
+        if (too_many) {
+          Check(!steps.empty() && steps.back().kind == Kind::kFail, "the server ends it");
+          CheckText(steps.back().status.message(), "sent too many frames");
+        } else {
+          Check(steps.empty() && server.wants_bytes(), "what a newer client may send is skipped");
+        }
+        Check(std::chrono::steady_clock::now() - began < std::chrono::seconds(2), "at once");
+      }
+    }
+    for (const bool begun : {false, true}) {
+      if (!begun && each != unknown) continue;
+      ClientHandshake client(options, 2);
+      (void)client.Start(start);
+      if (begun) Check(client.Received(Encode(answer), start).size() == 1, "an attempt");
+      const auto began = std::chrono::steady_clock::now();
+      Check(client.Received(few, start).empty() && client.wants_bytes(), "skipped");
+      const Steps steps = client.Received(flood, start);
+      Check(!steps.empty(), "the client ends it");
+      Check(steps.back().kind == (begun ? Kind::kFail : Kind::kReconnect), "its end");
+      CheckText(begun ? steps.back().status.message() : steps.back().reason, "too many frames");
+      Check(std::chrono::steady_clock::now() - began < std::chrono::seconds(2), "at once");
+    }
+  }
+}
+
 void ByteByByte() {
   // Bytes come in any pieces: both ends fed by single bytes.
   const Instant start{};
@@ -696,6 +749,7 @@ int main() {
        {"five seconds of standstill at every step", FiveSecondsOfStandstillAtEveryStep},
        {"short standstill ends well", ShortStandstillEndsWell},
        {"every prefix and bit", EveryPrefixAndBit},
+       {"floods of frames", FloodsOfFrames},
        {"byte by byte", ByteByByte},
        {"a fabric without a stream", AFabricWithoutAStream}});
 }

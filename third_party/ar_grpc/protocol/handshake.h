@@ -13,6 +13,7 @@
 
 #include "third_party/ar_grpc/base/random.h"
 #include "third_party/ar_grpc/base/status.h"
+#include "third_party/ar_grpc/protocol/handshake_input.h"
 #include "third_party/ar_grpc/protocol/hello.h"
 
 // How two ends agree on a fabric, as two pure state machines: no thread, no clock, no socket. The
@@ -64,9 +65,11 @@ struct Step {
 };
 using Steps = std::vector<Step>;
 
-// In one handshake, and of an attachment from the peer.
+// In one handshake; of an attachment from the peer; and of any kind from the peer on one
+// connection, those that are skipped included: no peer keeps a thread that polls for others.
 inline constexpr uint32_t kMaxAttempts = 8;
 inline constexpr int kMaxAttachFrames = 64;
+inline constexpr int kMaxFrames = 1024;
 
 // Of either end.
 struct HandshakeOptions {
@@ -169,7 +172,7 @@ class ClientHandshake {
   bool attached_ = false;  // this end of the attempt's fabric is ready
   bool given_up_ = true;   // there is no attachment of this attempt, or no more
   std::string fabric_;
-  std::string received_;
+  HandshakeInput received_;
   Peer peer_;
   int version_to_remember_ = -1;
   std::string unread_;
@@ -243,7 +246,7 @@ class ServerHandshake {
   std::string fabric_;
   std::string reasons_;
   bool transient_ = false;
-  std::string received_;
+  HandshakeInput received_;
   Peer peer_;
   std::string unread_;
   Steps steps_;

@@ -31,7 +31,7 @@ Steps ClientHandshake::Received(std::string_view bytes, Instant now) {
   if (ended() || state_ == State::kReconnecting) return {};
   // What was asked for so long ago is answered by then, or it is of no use: see Expired.
   if (now >= deadline_) return Expired(now);
-  received_ += bytes;
+  received_.Add(bytes);
   Parse(now);
   return Take();
 }
@@ -129,7 +129,7 @@ void ClientHandshake::SayHello(Instant now) {
   deadline_ = now + options_.deadline;
   attempt_ = 0;
   answers_ = 0;
-  received_.clear();
+  received_.Reset();
   if (version_ == 1) {
     v1::Hello hello;
     hello.node = options_.node;
@@ -148,14 +148,14 @@ void ClientHandshake::SayHello(Instant now) {
 
 void ClientHandshake::Parse(Instant now) {
   while (wants_bytes()) {
-    const FrameHead head = FindFrame(received_);
+    const FrameHead head = FindFrame(received_.rest());
     if (head.boundary == Boundary::kIncomplete) return;
     if (head.boundary == Boundary::kForeign) {
       return state_ == State::kHello ? Violated("it does not speak AR-gRPC")
                                      : Fail(StatusCode::kUnavailable, kBrokeOff);
     }
-    const std::string frame = received_.substr(0, head.size);
-    received_.erase(0, head.size);
+    const std::string frame = received_.TakeFrame(head.size);
+    if (received_.frames() > kMaxFrames) return Violated("it sent too many frames");
     OnFrame(head, frame, now);
   }
 }
@@ -340,7 +340,7 @@ void ClientHandshake::Reconnect(Next next, const std::string& why, bool transien
   state_ = State::kReconnecting;
   next_ = next;
   next_reason_ = why;
-  received_.clear();
+  received_.Reset();
   Step step;
   step.kind = Step::Kind::kReconnect;
   step.reason = why;
@@ -353,7 +353,7 @@ void ClientHandshake::Established() {
     return Fail(StatusCode::kUnavailable, kAstray);
   }
   state_ = State::kEnded;
-  unread_ = std::exchange(received_, {});
+  unread_ = received_.TakeRest();
   Step step;
   step.kind = Step::Kind::kEstablished;
   step.attempt = attempt_;
@@ -373,7 +373,7 @@ void ClientHandshake::Stay(Step::Kind kind, const std::string& why, bool transie
   }
   state_ = State::kEnded;
   if (kind == Step::Kind::kStayPlain) peer_ = Peer();
-  unread_ = std::exchange(received_, {});
+  unread_ = received_.TakeRest();
   steps_.push_back(std::move(step));
 }
 

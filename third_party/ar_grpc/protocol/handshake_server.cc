@@ -27,7 +27,7 @@ Steps ServerHandshake::Start(Instant now) {
 
 Steps ServerHandshake::Received(std::string_view bytes, Instant now) {
   if (ended()) return {};
-  received_ += bytes;
+  received_.Add(bytes);
   Parse(now);
   return Take();
 }
@@ -108,15 +108,17 @@ bool ServerHandshake::wants_bytes() const {
 
 void ServerHandshake::Parse(Instant now) {
   while (wants_bytes()) {
-    const FrameHead head = FindFrame(received_);
+    const FrameHead head = FindFrame(received_.rest());
     if (head.boundary == Boundary::kIncomplete) return;
     if (head.boundary == Boundary::kForeign) {
       if (state_ == State::kPeek) return Stay(Step::Kind::kStayPlain, "");
       if (state_ == State::kDraining) return Stay(Step::Kind::kStay, reasons_);
       return Fail(StatusCode::kInvalidArgument, kBrokeOff);
     }
-    const std::string frame = received_.substr(0, head.size);
-    received_.erase(0, head.size);
+    const std::string frame = received_.TakeFrame(head.size);
+    if (received_.frames() > kMaxFrames) {
+      return Fail(StatusCode::kInvalidArgument, "sent too many frames");
+    }
     if (state_ == State::kPeek) {
       OnFirst(head, frame, now);
     } else if (state_ == State::kVerdict) {
@@ -376,7 +378,7 @@ void ServerHandshake::Stay(Step::Kind kind, const std::string& why) {
   GiveUp();
   state_ = State::kEnded;
   if (kind == Step::Kind::kStayPlain) peer_ = Peer();
-  unread_ = std::exchange(received_, {});
+  unread_ = received_.TakeRest();
   Step step;
   step.kind = kind;
   step.reason = why;
