@@ -2,7 +2,10 @@
 
 #include "third_party/ar_grpc/grpc/channel_args.h"
 
+#include <algorithm>
+
 #include "src/core/lib/gpr/useful.h"
+#include "third_party/ar_grpc/fabric/registry.h"
 
 namespace ar_grpc {
 namespace {
@@ -37,6 +40,18 @@ NodePointer NodeOf(const grpc_core::ChannelArgs& args) {
   if (!args.GetBool(kEnableArg).value_or(true)) return nullptr;
   const auto* const node = static_cast<const NodePointer*>(args.GetVoidPointer(kNodeArg));
   return node == nullptr ? nullptr : *node;
+}
+
+StatusOr<std::vector<std::string>> FabricsOf(const grpc_core::ChannelArgs& args,
+                                             const protocol::Node& node) {
+  const absl::optional<std::string> narrowed = args.GetOwnedString(kFabricsArg);
+  if (!narrowed.has_value() || narrowed->empty()) return node.fabrics();
+  StatusOr<std::vector<std::string>> names = fabric::ParseFabrics(narrowed->c_str());
+  if (!names.ok()) return names;
+  names->erase(std::remove_if(names->begin(), names->end(),
+                              [&](const std::string& name) { return !node.Allows(name); }),
+               names->end());
+  return names;
 }
 
 }  // namespace ar_grpc

@@ -6,8 +6,11 @@
 #include <grpc/support/port_platform.h>
 
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "src/core/lib/channel/channel_args.h"
+#include "third_party/ar_grpc/base/status.h"
 #include "third_party/ar_grpc/protocol/node.h"
 
 // What turns AR-gRPC on for a channel or a server; each goes its own way. Without a node, or with
@@ -22,6 +25,8 @@ inline constexpr char kNodeArg[] = "grpc.ar.node";
 inline constexpr char kEnableArg[] = "grpc.ar.enable";
 // A text as AR_GRPC_FABRICS has it: which of the node's fabrics this channel or server may use.
 inline constexpr char kFabricsArg[] = "grpc.ar.fabrics";
+// The environment variable that says the same of all nodes.
+inline constexpr char kFabricsVariable[] = "AR_GRPC_FABRICS";
 
 // Points at `node`, which must live until gRPC has copied the argument, as it does when it makes
 // the channel or the server (and grpc::ChannelArguments, at once).
@@ -31,6 +36,11 @@ const grpc_arg_pointer_vtable* NodeArgVtable();
 
 // The node of these arguments; nullptr where there is none, or AR-gRPC is off.
 std::shared_ptr<protocol::Node> NodeOf(const grpc_core::ChannelArgs& args);
+
+// Those of the node's fabrics that these arguments allow, in the order to be tried.
+// kInvalidArgument for a text that is none.
+StatusOr<std::vector<std::string>> FabricsOf(const grpc_core::ChannelArgs& args,
+                                             const protocol::Node& node);
 
 }  // namespace ar_grpc
 

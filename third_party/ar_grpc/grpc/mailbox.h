@@ -20,7 +20,7 @@ namespace ar_grpc {
 class Mailbox {
  public:
   struct Letter {
-    uint32_t attempt = 0;
+    uint32_t number = 0;
     std::string frame;  // for the peer, unless `ended`
     bool ended = false;
     StatusOr<std::unique_ptr<fabric::Connection>> connection = Status();
@@ -30,17 +30,17 @@ class Mailbox {
   // that, at most once until Woken().
   explicit Mailbox(std::function<std::function<void()>()> prepare) : prepare_(std::move(prepare)) {}
 
-  static fabric::AttachEvents Events(const std::shared_ptr<Mailbox>& mailbox, uint32_t attempt) {
+  static fabric::AttachEvents Events(const std::shared_ptr<Mailbox>& mailbox, uint32_t number) {
     fabric::AttachEvents events;
-    events.send = [mailbox, attempt](std::string frame) {
+    events.send = [mailbox, number](std::string frame) {
       Letter letter;
-      letter.attempt = attempt;
+      letter.number = number;
       letter.frame = std::move(frame);
       mailbox->Put(std::move(letter));
     };
-    events.done = [mailbox, attempt](StatusOr<std::unique_ptr<fabric::Connection>> connection) {
+    events.done = [mailbox, number](StatusOr<std::unique_ptr<fabric::Connection>> connection) {
       Letter letter;
-      letter.attempt = attempt;
+      letter.number = number;
       letter.ended = true;
       letter.connection = std::move(connection);
       mailbox->Put(std::move(letter));
