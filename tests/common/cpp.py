@@ -39,6 +39,7 @@ UNITS = {
     "chunks_test": ["protocol/chunks.cc", "protocol/write_gate.cc"],
     "cost_model_test": _TRANSFER,
     "extent_allocator_test": ["memory/extent_allocator.cc"],
+    "handshake_attachment_test": [*_TRANSFER, "grpc/handshake_attachment.cc"],
     "handshake_test": ["base/random.cc", "protocol/handshake*.cc", "protocol/hello*.cc"],
     "hello_test": ["base/random.cc", "protocol/hello*.cc"],
     "limits_test": ["base/limits.cc"],

@@ -18,7 +18,7 @@ Status HandshakeAttachment::Begin(fabric::Context* context, uint32_t attempt) {
   if (context == nullptr) return Status(StatusCode::kNotFound, "this end does not have it");
   attempt_ = attempt;
   live_ = true;
-  fabric::AttachEvents events = Mailbox::Events(mailbox_, begun_ = attempt);
+  fabric::AttachEvents events = Mailbox::Events(mailbox_, ++begun_);
   StatusOr<std::unique_ptr<fabric::Attachment>> attachment =
       end_ == protocol::End::kClient ? context->Connect(std::move(events))
                                      : context->Accept(std::move(events));

@@ -41,7 +41,8 @@ class HandshakeAttachment {
     // Why there is no connection; kOk: there is one, and all that its endpoint will need.
     Status status;
   };
-  // What the attachment has said.
+  // What the attachment has said. What one says that was given up is not for its successor, though
+  // that may have the same number on a fresh TCP connection.
   std::vector<News> Take();
   // To be called when what `prepare` returned has run, before Take.
   void Woken() { mailbox_->Woken(); }
@@ -58,6 +59,7 @@ class HandshakeAttachment {
 
   const protocol::End end_;
   const std::shared_ptr<Mailbox> mailbox_;
+  // Counts attachments: letters bear it, since attempts of several connections share numbers.
   uint32_t begun_ = 0;
   uint32_t attempt_ = 0;
   bool live_ = false;  // the last one begun was not given up

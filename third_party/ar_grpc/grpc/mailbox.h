@@ -30,6 +30,8 @@ class Mailbox {
   // that, at most once until Woken().
   explicit Mailbox(std::function<std::function<void()>()> prepare) : prepare_(std::move(prepare)) {}
 
+  // For an attachment of this number: one of its own for each, since an event that was under way
+  // when its attachment was destroyed comes later, and must not be taken for the next one's.
   static fabric::AttachEvents Events(const std::shared_ptr<Mailbox>& mailbox, uint32_t number) {
     fabric::AttachEvents events;
     events.send = [mailbox, number](std::string frame) {
