@@ -66,6 +66,7 @@ class ServerProcess:
         protocol: str,
         log: Path,
         env: Mapping[str, str] | None = None,
+        python: str = sys.executable,
     ) -> None:
         self.name = f"{job}:{index}"
         self.log = log
@@ -73,7 +74,7 @@ class ServerProcess:
         settings = {"cluster": spec, "job": job, "index": index, "protocol": protocol}
         with log.open("ab") as stderr:
             self._process = subprocess.Popen(
-                [sys.executable, str(_SERVER), json.dumps(settings)],
+                [python, str(_SERVER), json.dumps(settings)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
