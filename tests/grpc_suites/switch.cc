@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -18,7 +19,9 @@
 
 #include "tests/conformance/testing.h"
 #include "third_party/ar_grpc/base/os.h"
+#include "third_party/ar_grpc/fabric/registry.h"
 #include "third_party/ar_grpc/grpc/channel_args.h"
+#include "third_party/ar_grpc/protocol/hello.h"
 
 namespace ar_grpc::testing {
 namespace {
@@ -32,8 +35,9 @@ gpr_timespec In(int ms) {
 // Arguments with AR-gRPC on (a node), switched off (a node, and 0), or without it.
 class Settings {
  public:
-  explicit Settings(std::shared_ptr<protocol::Node> node, bool enable = true)
-      : node_(std::move(node)) {
+  explicit Settings(std::shared_ptr<protocol::Node> node, bool enable = true,
+                    std::string fabrics = "")
+      : node_(std::move(node)), fabrics_(std::move(fabrics)) {
     if (node_ != nullptr) args_.push_back(NodeArg(node_));
     grpc_arg arg;
     arg.type = GRPC_ARG_INTEGER;
@@ -42,12 +46,20 @@ class Settings {
     args_.push_back(arg);
   }
   const grpc_channel_args* get() {
+    if (!fabrics_.empty()) {
+      grpc_arg arg;
+      arg.type = GRPC_ARG_STRING;
+      arg.key = const_cast<char*>(kFabricsArg);
+      arg.value.string = fabrics_.data();
+      args_.push_back(arg);
+    }
     all_ = {args_.size(), args_.data()};
     return &all_;
   }
 
  private:
   const std::shared_ptr<protocol::Node> node_;
+  std::string fabrics_;
   std::vector<grpc_arg> args_;
   grpc_channel_args all_{};
 };
@@ -123,38 +135,64 @@ class Channel {
   grpc_channel* channel_;
 };
 
-// How a channel begins to talk to a listener that says nothing.
-std::string FirstBytes(Settings settings, Queue* queue) {
-  UniqueFd listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof(address);
-  auto* const any = reinterpret_cast<sockaddr*>(&address);
-  Check(bind(listener.get(), any, size) == 0 && listen(listener.get(), 8) == 0 &&
-            getsockname(listener.get(), any, &size) == 0,
-        "a listener");
-  Channel channel(std::move(settings), ntohs(address.sin_port));
-  const auto readable = [queue](int fd) {
+// A TCP listener, and what of a connection is not gRPC's.
+class Listener {
+ public:
+  Listener() : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof(address);
+    auto* const any = reinterpret_cast<sockaddr*>(&address);
+    Check(bind(socket_.get(), any, size) == 0 && listen(socket_.get(), 8) == 0 &&
+              getsockname(socket_.get(), any, &size) == 0,
+          "a listener");
+    port_ = ntohs(address.sin_port);
+  }
+  int port() const { return port_; }
+  UniqueFd Accept(Queue* queue) {
+    AwaitReadable(socket_.get(), queue);
+    return UniqueFd(accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  }
+  void Close() { socket_.reset(); }
+
+  // While `queue` works, so that gRPC does.
+  static void AwaitReadable(int fd, Queue* queue, int line = __builtin_LINE()) {
     for (int i = 0; i < 500; ++i) {
-      if (fabric::testing::Readable(fd, 0)) return true;
+      if (fabric::testing::Readable(fd, 0)) return;
       (void)queue->Work(20);
     }
-    return false;
-  };
-  Check(readable(listener.get()), "a connection");
-  UniqueFd connection(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    Check(false, "readable in time", line);
+  }
+
+ private:
+  UniqueFd socket_;
+  int port_ = 0;
+};
+
+// `size` bytes; fewer where the peer closes before.
+std::string Receive(int fd, size_t size, Queue* queue, int line = __builtin_LINE()) {
   std::string bytes;
-  while (bytes.size() < 8) {
-    Check(readable(connection.get()), "bytes");
-    char some[8];
-    const ssize_t got = recv(connection.get(), some, sizeof(some) - bytes.size(), 0);
-    Check(got > 0, "not closed");
+  while (bytes.size() < size) {
+    Listener::AwaitReadable(fd, queue, line);
+    char some[256];
+    const ssize_t got = recv(fd, some, std::min(sizeof(some), size - bytes.size()), 0);
+    if (got <= 0) break;
     bytes.append(some, static_cast<size_t>(got));
   }
+  return bytes;
+}
+
+// How a channel begins to talk to a listener that says nothing.
+std::string FirstBytes(Settings settings, Queue* queue) {
+  Listener listener;
+  Channel channel(std::move(settings), listener.port());
+  UniqueFd connection = listener.Accept(queue);
+  const std::string bytes = Receive(connection.get(), 8, queue);
+  Check(bytes.size() == 8, "not closed");
   // A channel that goes while it waits for the peer's settings keeps gRPC up for 20 s.
   connection.reset();
-  listener.reset();
+  listener.Close();
   channel.Await(GRPC_CHANNEL_TRANSIENT_FAILURE, queue);
   return bytes;
 }
@@ -191,11 +229,130 @@ void OnAndOffBesideEachOther(const std::string& fabric) {
   Check(FirstBytes(Settings(nullptr), &queue) == "PRI * HT", "no hello: no node");
 }
 
+// "grpc.ar.fabrics" narrows what the node allows, for one channel or server alone.
+void FabricsOfOneChannel(const std::string& fabric) {
+  const auto serving = protocol::Node::Create({{fabric, "tcp"}});
+  const auto node = protocol::Node::Create({{fabric, "tcp"}});
+  const auto only_tcp = protocol::Node::Create({{"tcp"}});
+  Queue queue;
+  {
+    Server any(Settings(serving), &queue);
+    Server narrow(Settings(serving, true, "tcp"), &queue);
+    const auto path = [&](const Server& server) {
+      return node->Paths()["ipv4:127.0.0.1:" + std::to_string(server.port())];
+    };
+    // Beside each other, of one node and to one server.
+    Channel wide(Settings(node), any.port());
+    wide.AwaitReady(&queue);
+    Check(path(any) == fabric && Links(node) == 1, "as the node has it");
+    Channel tcp(Settings(node, true, "tcp"), any.port());
+    tcp.AwaitReady(&queue);
+    Check(path(any) == "tcp" && Links(node) == 2, "tcp by the channel's own argument");
+    Channel forced(Settings(node, true, "^tcp"), any.port());
+    forced.AwaitReady(&queue);
+    Check(path(any) == fabric && Links(node) == 3, "all but tcp");
+    // The server's argument counts as much.
+    Channel refused(Settings(node), narrow.port());
+    refused.AwaitReady(&queue);
+    Check(path(narrow) == "tcp" && Links(node) == 4, "tcp by the server's argument");
+    Channel impossible(Settings(node, true, fabric), narrow.port());
+    impossible.Await(GRPC_CHANNEL_TRANSIENT_FAILURE, &queue);
+    // Neither more than the node allows, nor a name that is none.
+    Channel more(Settings(only_tcp, true, fabric), any.port());
+    more.Await(GRPC_CHANNEL_TRANSIENT_FAILURE, &queue);
+    Channel unknown(Settings(node, true, "pigeon"), any.port());
+    unknown.Await(GRPC_CHANNEL_TRANSIENT_FAILURE, &queue);
+    Check(Links(node) == 4 && Links(only_tcp) == 0, "no link of these");
+  }
+}
+
+void Work(Queue* queue, int ms) {
+  const gpr_timespec end = In(ms);
+  while (gpr_time_cmp(gpr_now(GPR_CLOCK_MONOTONIC), end) < 0) (void)queue->Work(10);
+}
+
+void Send(int fd, const std::string& bytes) {
+  Check(send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size()),
+        "sent");
+}
+
+protocol::Verdict VerdictNo() {
+  protocol::Verdict verdict;
+  verdict.attempt = 1;
+  verdict.reason = "the test says so";
+  return verdict;
+}
+
+// The channel goes, or the server, at each point of a handshake: the peer sees the end at once, and
+// nothing is left (gRPC's own end waits for what is).
+void EndsInTheHandshake(const std::string& fabric) {
+  const auto node = protocol::Node::Create({{fabric, "tcp"}});
+  Queue queue;
+  protocol::Answer answer;
+  answer.attempt = 1;
+  answer.fabric = fabric;
+  const std::string answered = protocol::Encode(answer);
+  const std::string invited = answered + protocol::Encode(protocol::Attach{1, "no token"});
+  for (const std::string& said : {std::string(), answered.substr(0, 20), answered, invited,
+                                  invited + protocol::Encode(VerdictNo())}) {
+    for (const bool anew : {false, true}) {
+      // Of a server that closes before it has answered: plain TCP, and the handshake is over.
+      if (anew && said.size() <= 20) continue;
+      Listener listener;
+      UniqueFd connection;
+      {
+        Channel channel(Settings(node), listener.port());
+        connection = listener.Accept(&queue);
+        Check(Receive(connection.get(), 16, &queue).substr(0, 8) == "AR-gRPC\n", "a hello");
+        Send(connection.get(), said);
+        Work(&queue, 50);
+        // It connects again, and nobody accepts.
+        if (anew) connection.reset();
+        Work(&queue, 50);
+      }
+      if (anew) connection = listener.Accept(&queue);
+      (void)Receive(connection.get(), 1 << 20, &queue);
+    }
+  }
+  protocol::Hello hello;
+  hello.brochures = {{fabric, *fabric::Find(fabric)->Brochure()}};
+  protocol::v1::Hello old;
+  old.fabrics = {fabric};
+  const std::string greeted = protocol::Encode(hello);
+  for (const std::string& said :
+       {std::string(), greeted.substr(0, 20), greeted, greeted + protocol::Encode(VerdictNo()),
+        protocol::v1::Encode(old)}) {
+    UniqueFd connection(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    {
+      Server server(Settings(node), &queue);
+      sockaddr_in address{};
+      address.sin_family = AF_INET;
+      address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+      address.sin_port = htons(static_cast<uint16_t>(server.port()));
+      Check(connect(connection.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0,
+            "connected");
+      Send(connection.get(), said);
+      Work(&queue, 50);
+    }
+    const std::string heard = Receive(connection.get(), 1 << 20, &queue);
+    Check(heard.empty() == (said.size() <= 20), "it was in the handshake");
+  }
+  Check(Links(node) == 0, "no link");
+}
+
 }  // namespace
 
 bool RunSwitchCase(const std::string& fabric, const std::string& name) {
-  if (name != "switch" || fabric != "shm") return false;
-  OnAndOffBesideEachOther(fabric);
+  if (fabric != "shm") return false;
+  if (name == "switch") {
+    OnAndOffBesideEachOther(fabric);
+  } else if (name == "fabrics") {
+    FabricsOfOneChannel(fabric);
+  } else if (name == "ends") {
+    EndsInTheHandshake(fabric);
+  } else {
+    return false;
+  }
   std::printf("ok %s over %s\n", name.c_str(), fabric.c_str());
   return true;
 }

@@ -130,6 +130,21 @@ def test_generators_are_seeded(program: str) -> None:
 
 
 @pytest.mark.parametrize("poller", POLLERS)
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_fabrics_of_one_channel(program: str, poller: str) -> None:
+    """`grpc.ar.fabrics` narrows what one channel or server may use, beside others of its node."""
+    assert "ok fabrics over shm" in run(program, "shm", "fabrics", poller=poller)
+
+
+@pytest.mark.parametrize("poller", POLLERS)
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_ends_in_the_handshake(program: str, poller: str) -> None:
+    """A channel or server that goes at any point of a handshake leaves nothing behind."""
+    lines = run(program, "shm", "ends", poller=poller)
+    assert "ok ends over shm" in lines and lines[-2].endswith(" links=0")
+
+
+@pytest.mark.parametrize("poller", POLLERS)
 def test_tcp(poller: str) -> None:
     """The control: upstream's own program over its own endpoint."""
     lines = run("tcp_posix_test", poller=poller)
