@@ -116,6 +116,11 @@ def fabric() -> str:
 # --- what a server is told by raw sockets ---------------------------------------------------------
 
 
+def cpu_seconds(pid: int) -> float:
+    """Of all threads of a process, to the nanosecond (clock_getcpuclockid)."""
+    return time.clock_gettime((~pid << 3) | 2)
+
+
 def connect(cluster: Cluster, task: str = PS) -> socket.socket:
     job, index = task.split(":")
     host, port = cluster.spec[job][int(index)].split(":")
@@ -520,6 +525,81 @@ def test_frames_that_are_skipped(pair: Cluster) -> None:
         assert serves_http2(connection)
 
 
+FLOODS = {
+    "unknown kinds": frame(77, b""),
+    "frames of an attempt that is over": Attach(b"", 0).encode(),
+    "verdicts on an attempt that is over": Verdict(True, 0).encode(),
+}
+
+
+@pytest.mark.parametrize("name", FLOODS)
+def test_flood_of_frames(pair: Cluster, name: str) -> None:
+    """What is skipped is bounded, too: 16 MiB of it cost no time, and the connection."""
+    flood = FLOODS[name] * (16 * 2**20 // len(FLOODS[name]))
+    before = cpu_seconds(pair[PS].pid)
+    with closing(connect(pair)) as connection:
+        greet(connection)
+        with suppress(ConnectionError):
+            connection.sendall(flood)
+        assert seconds_until_closed(connection, most=10) < LATE
+    assert cpu_seconds(pair[PS].pid) - before < 1
+    assert summed(pair.target(PS)) == SUM
+
+
+def test_words_of_a_peer_in_the_log(pair: Cluster) -> None:
+    """They do not begin a line of their own, which could look like one of ours."""
+    pair.mark()
+    with closing(connect(pair)) as connection:
+        greet(connection)
+        connection.sendall(Verdict(False, 1, "no\nforged\x1b[2J", transient=True).encode())
+        ends_on_tcp(connection)
+    assert eventually(lambda: "forged" in pair[PS].tail())
+    (line,) = [line for line in pair[PS].tail().splitlines() if "forged" in line]
+    assert line.endswith(r"shm: no\x0aforged\x1b[2J") and " W " in line, line
+
+
+GOAWAY = 7  # the type of this frame of HTTP/2
+
+
+def until_goaway(connection: socket.socket, most: float) -> float | None:
+    """Seconds until the server says that it ends this HTTP/2 connection; None: it does not."""
+    began = time.monotonic()
+    connection.settimeout(most)
+    try:
+        while head := receive(connection, 9):
+            receive(connection, int.from_bytes(head[:3], "big"))
+            if head[3] == GOAWAY:
+                return time.monotonic() - began
+            connection.settimeout(max(most - (time.monotonic() - began), 0.01))
+    except TimeoutError:
+        return None
+    raise AssertionError("closed without a word")
+
+
+def test_transient_connection_is_retired(pair: Cluster) -> None:
+    """On TCP for now: it is ended gracefully after ten seconds. One that stays there is not."""
+    ages: dict[bool, float | None] = {}
+
+    def age(transient: bool) -> None:
+        with closing(connect(pair)) as connection:
+            greet(connection)
+            connection.sendall(Verdict(False, 1, "no", transient).encode())
+            last = Answer.decode(receive_frame(connection))
+            assert (last.fabric, last.attempt, last.transient) == ("", 2, transient), last
+            connection.sendall(PREFACE)
+            ages[transient] = until_goaway(connection, 14)
+
+    threads = [threading.Thread(target=age, args=(transient,)) for transient in (False, True)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert ages[False] is None
+    # gRPC spreads the age by a tenth either way.
+    retired = ages[True]
+    assert retired is not None and 9 - 0.1 < retired < 11 + LATE, ages
+
+
 def test_late_client(pair: Cluster) -> None:
     """One that stood still goes on where the server has gone: on TCP, soon to be made anew."""
     with closing(connect(pair)) as connection:
@@ -856,6 +936,7 @@ BREAKS = {
     "a malformed frame": breaks(frame(ATTACH, b"")),
     "a frame that is too large": breaks(Attach(b"x" * (MAX_ATTACH_FRAME + 1)).encode()),
     "too many frames": breaks(Attach(b"?").encode() * (MAX_ATTACH_FRAMES + 1)),
+    "a flood of unknown kinds": breaks(frame(99, b"") * 5000),
     "endless attempts": breaks(*(invites(TokenFrame(NOWHERE), i) for i in range(2, 12))),
 }
 
