@@ -124,6 +124,13 @@ void TakeReads(const ReadTimes& times, Figures* figures) {
   get.bytes_per_us = times.part.seen()
                          ? times.part.Rate(static_cast<double>(kPartBytes), times.one.us())
                          : alone.Rate(all, kParts * get.operation_us);
+  // Where a part took no longer than next to nothing did, what they differ by is no rate; no read
+  // is faster than several at the same time.
+  double fastest = 0;
+  for (const Least& parallel : times.parallel) {
+    if (parallel.seen()) fastest = std::max(fastest, parallel.Rate(all, 0));
+  }
+  if (times.part.seen() && fastest > 0) get.bytes_per_us = std::min(get.bytes_per_us, fastest);
   double rate = get.bytes_per_us;
   for (size_t k = 0; k < kMaxCopiers; ++k) {
     const Least& parallel = times.parallel[k];
