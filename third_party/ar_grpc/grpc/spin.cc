@@ -7,10 +7,12 @@
 #include <sched.h>
 #include <time.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdint>
 #include <cstdlib>
+#include <limits>
 #include <string>
 
 #include "src/core/lib/iomgr/ev_posix.h"
@@ -25,6 +27,7 @@ namespace {
 constexpr int64_t kDefaultUs = 100;
 constexpr int kFewestCores = 4;
 constexpr int64_t kMostUs = 10000;
+constexpr int64_t kNsPerMs = 1000000;
 // Descriptors above this are polled without spinning.
 constexpr int kMostFds = 65536;
 
@@ -65,18 +68,25 @@ bool Watches(const pollfd* fds, nfds_t count) {
 }
 
 int SpinningPoll(pollfd* fds, nfds_t count, int timeout_ms) {
-  const int64_t until = last_moved_ns.load(std::memory_order_relaxed) + LimitNs();
-  // A shorter timeout than the spin's does not matter: it is in milliseconds.
-  if (timeout_ms != 0 && NowNs() < until && Watches(fds, count) &&
-      !spinning.exchange(true, std::memory_order_acquire)) {
+  int64_t now = NowNs();
+  const int64_t end =
+      timeout_ms < 0 ? std::numeric_limits<int64_t>::max() : now + timeout_ms * kNsPerMs;
+  if (timeout_ms != 0 && now < last_moved_ns.load(std::memory_order_relaxed) + LimitNs() &&
+      Watches(fds, count) && !spinning.exchange(true, std::memory_order_acquire)) {
     int ready = 0;
-    // Activity of other threads prolongs it.
-    while (ready == 0 && NowNs() < last_moved_ns.load(std::memory_order_relaxed) + LimitNs()) {
+    // Activity of other threads prolongs it, though not beyond the caller's own deadline.
+    while (ready == 0 && now < end &&
+           now < last_moved_ns.load(std::memory_order_relaxed) + LimitNs()) {
       ready = poll(fds, count, 0);
       if (ready == 0) sched_yield();
+      now = NowNs();
     }
     spinning.store(false, std::memory_order_release);
     if (ready != 0) return ready;
+    // Rounded up: the caller's clock is not to be early.
+    if (timeout_ms > 0) {
+      timeout_ms = static_cast<int>((std::max<int64_t>(end - now, 0) + kNsPerMs - 1) / kNsPerMs);
+    }
   }
   return poll(fds, count, timeout_ms);
 }
