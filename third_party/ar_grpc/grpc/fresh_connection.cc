@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "src/core/ext/filters/client_channel/backup_poller.h"
 #include "src/core/lib/address_utils/parse_address.h"
 #include "src/core/lib/event_engine/channel_args_endpoint_config.h"
 #include "src/core/lib/iomgr/tcp_client.h"
@@ -19,6 +20,7 @@ absl::Status FreshConnection::Start(const std::string& peer, const grpc_core::Ch
     return GRPC_ERROR_CREATE(absl::StrCat("not an address to connect to: ", peer));
   }
   polling_ = grpc_pollset_set_create();
+  grpc_client_channel_start_backup_polling(polling_);
   grpc_pollset_set_add_pollset_set(polling_, interested_parties_);
   polled_by_parties_ = true;
   grpc_tcp_client_connect(connected, &endpoint_, polling_,
@@ -48,6 +50,7 @@ void FreshConnection::Discard() {
 
 void FreshConnection::StopPolling() {
   Abandon();
+  grpc_client_channel_stop_backup_polling(polling_);
   grpc_pollset_set_destroy(std::exchange(polling_, nullptr));
 }
 

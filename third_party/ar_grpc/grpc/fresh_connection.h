@@ -19,8 +19,9 @@ namespace ar_grpc {
 // A client's second TCP connection to the same peer, for a handshake that cannot go on over the
 // first. Not thread-safe: one serializer runs all of it.
 //
-// gRPC offers no way to give up an attempt to connect: it ends at its deadline at the latest, which
-// may be after the handshake, and after what polls for the handshake has gone (Abandon).
+// An attempt to connect is not given up: gRPC can cancel one, but does not say when it needs the
+// pollset set no more. So it may end after the handshake, when nobody polls for that any more
+// (Abandon); gRPC's backup poller looks at it meanwhile, or it would stay until its deadline.
 class FreshConnection {
  public:
   // `interested_parties` poll it until Abandon or Take.
