@@ -145,8 +145,8 @@ Figures WithStreamOf(Figures figures, const Figures& carrier) {
 
 Figures AssumedShm() {
   // What measure.cc measures on the project's machine (two cores of an AMD EPYC, Zen 4; Linux 6),
-  // rounded; copies are within its third-level cache. Outside of it one of 1 MiB took 109 us there
-  // by shared/design.md, section 4, that is 9.6 GB/s; UCX assumes 12.2 GB/s of shared memory
+  // rounded; copies are within its third-level cache. Outside of it one of 1 MiB took 109 us
+  // there, once, that is 9.6 GB/s; UCX assumes 12.2 GB/s of shared memory
   // (openucx/ucx, src/uct/sm/base/sm_iface.c, "BW"). What decides between message and read is the
   // ratio, and the copy that both end with is not in it.
   Figures figures;
