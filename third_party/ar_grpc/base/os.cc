@@ -11,7 +11,6 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
-#include <string_view>
 #include <system_error>
 
 namespace ar_grpc {
@@ -44,6 +43,8 @@ StatusCode CodeOf(int error) {
   }
 }
 
+std::string DescriptorPath(int fd) { return "/proc/self/fd/" + std::to_string(fd); }
+
 }  // namespace
 
 void UniqueFd::reset(int fd) {
@@ -55,6 +56,14 @@ Status ErrnoStatus(int error, const std::string& what) {
   std::string message = what + ": " + std::generic_category().message(error);
   if (error == EMFILE) message += " (descriptor table full: raise `ulimit -n`)";
   return Status(CodeOf(error), std::move(message));
+}
+
+StatusOr<std::string> DescriptorTarget(int fd) {
+  const std::string path = DescriptorPath(fd);
+  std::array<char, 64> target;
+  const ssize_t length = readlink(path.c_str(), target.data(), target.size());
+  if (length < 0) return ErrnoStatus(errno, "readlink of " + path);
+  return std::string(target.data(), static_cast<size_t>(length));
 }
 
 StatusOr<std::shared_ptr<uint8_t>> Map(int fd, size_t size, int protection, int flags) {
@@ -87,13 +96,10 @@ StatusOr<WakePipe> NewWakePipe() {
 StatusOr<UniqueFd> OpenWakePipe(int passed) {
   const Status wrong(StatusCode::kInternal, "the peer passed something else than a pipe");
   if (passed < 0) return wrong;
-  const std::string path = "/proc/self/fd/" + std::to_string(passed);
-  std::array<char, 64> target;
-  const ssize_t length = readlink(path.c_str(), target.data(), target.size());
-  if (length < 0) return ErrnoStatus(errno, "readlink of " + path);
-  if (std::string_view(target.data(), static_cast<size_t>(length)).substr(0, 6) != "pipe:[") {
-    return wrong;
-  }
+  StatusOr<std::string> target = DescriptorTarget(passed);
+  if (!target.ok()) return target.status();
+  if (target->rfind("pipe:[", 0) != 0) return wrong;
+  const std::string path = DescriptorPath(passed);
   UniqueFd own(open(path.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC));
   if (!own.valid()) return ErrnoStatus(errno, "opening a pipe through " + path);
   return own;

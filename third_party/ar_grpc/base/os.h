@@ -37,6 +37,10 @@ class UniqueFd {
 // "<what>: <errno's text>", with the cure where it is known.
 Status ErrnoStatus(int error, const std::string& what);
 
+// What a descriptor stands for, as /proc names it ("pipe:[1234]", "anon_inode:[eventfd]", a path):
+// its first 64 bytes. Asks the kernel alone: fstat() of a file of a FUSE server asks the server.
+StatusOr<std::string> DescriptorTarget(int fd);
+
 // Memory that is unmapped when its last owner goes. `fd` -1 is anonymous memory.
 StatusOr<std::shared_ptr<uint8_t>> Map(int fd, size_t size, int protection, int flags);
 

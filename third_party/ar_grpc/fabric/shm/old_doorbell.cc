@@ -7,11 +7,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <mutex>
 #include <string>
-#include <string_view>
 #include <utility>
 
 #include "third_party/ar_grpc/memory/shared_memory.h"
@@ -24,14 +22,9 @@ constexpr size_t kPage = 4096;
 Status CheckEventFd(int fd) {
   const Status wrong(StatusCode::kInternal, "the peer passed something else than an eventfd");
   if (fd < 0) return wrong;
-  std::array<char, 64> target;
-  const std::string path = "/proc/self/fd/" + std::to_string(fd);
-  const ssize_t length = readlink(path.c_str(), target.data(), target.size());
-  if (length < 0) return ErrnoStatus(errno, "readlink of " + path);
-  if (std::string_view(target.data(), static_cast<size_t>(length)) != "anon_inode:[eventfd]") {
-    return wrong;
-  }
-  return Status();
+  StatusOr<std::string> target = DescriptorTarget(fd);
+  if (!target.ok()) return target.status();
+  return *target == "anon_inode:[eventfd]" ? Status() : wrong;
 }
 
 // Adds to eventfds without write(). A file in memory is read at once, within io_submit, so that the

@@ -6,11 +6,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <array>
 #include <atomic>
 #include <memory>
 #include <string>
-#include <string_view>
 
 #include "third_party/ar_grpc/base/work_queue.h"
 
@@ -30,15 +28,11 @@ void CloseElsewhere(UniqueFd fd) {
   });
 }
 
-// Asks the kernel alone: fstat() and fstatfs() of a file of a FUSE server ask the server.
 bool IsShortToClose(int fd) {
   if (fcntl(fd, F_GET_SEALS) >= 0 || fcntl(fd, F_GETPIPE_SZ) >= 0) return true;
-  constexpr std::string_view kNoFile = "anon_inode:";
-  std::array<char, kNoFile.size()> target;
-  const std::string path = "/proc/self/fd/" + std::to_string(fd);
-  const ssize_t length = readlink(path.c_str(), target.data(), target.size());
-  // Cut to as many bytes. The path of a file begins with a slash.
-  return length > 0 && std::string_view(target.data(), static_cast<size_t>(length)) == kNoFile;
+  // The path of a file begins with a slash.
+  const StatusOr<std::string> target = DescriptorTarget(fd);
+  return target.ok() && target->rfind("anon_inode:", 0) == 0;
 }
 
 // Whether a packet lies there. An empty one, which may carry descriptors, too, looks like the end;
