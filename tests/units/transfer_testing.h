@@ -216,6 +216,9 @@ struct Outcome {
   }
 };
 
+// Messages that a World takes of a link at once.
+inline constexpr size_t kMostMessages = 256;
+
 // Two ends of a link.
 struct Ends {
   std::shared_ptr<Link> server;
@@ -303,7 +306,8 @@ class World {
     }
     for (const Ends& ends : all) {
       std::vector<Offers::Held> released;
-      (void)server->TakeMessages(ends.server.get(), &released).ok();
+      size_t taken = 0;
+      (void)server->TakeMessages(ends.server.get(), kMostMessages, &released, &taken).ok();
       (void)ends.client->FlushMessages().ok();
     }
   }

@@ -266,14 +266,10 @@ class FabricEndpoint
 
   // Takes up to `most` and returns how many came.
   size_t TakeMessages(size_t most, Afterwards* afterwards) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    std::vector<uint64_t> tickets;
-    const Status taken = link_->TakeMessages(most, &tickets);
-    if (!taken.ok() && end_.ok()) end_ = Unavailable(taken.message(), Peer());
-    for (const uint64_t ticket : tickets) {
-      protocol::Offers::Held held = node_->offers().Release(link_->peer(), ticket);
-      if (held.keep != nullptr) afterwards->released.push_back(std::move(held));
-    }
-    return tickets.size();
+    size_t taken = 0;
+    const Status status = node_->TakeMessages(link_.get(), most, &afterwards->released, &taken);
+    if (!status.ok() && end_.ok()) end_ = Unavailable(status.message(), Peer());
+    return taken;
   }
 
   // Before the link is closed: another link of the same peer keeps what this one does not release.

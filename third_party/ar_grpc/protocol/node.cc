@@ -156,9 +156,11 @@ std::shared_ptr<Link> Node::LinkReadBy(const NodeId& client) {
   return Oldest(End::kServer, client, [](const Link& link) { return link.can_get(); });
 }
 
-Status Node::TakeMessages(Link* link, std::vector<Offers::Held>* released) {
+Status Node::TakeMessages(Link* link, size_t most, std::vector<Offers::Held>* released,
+                          size_t* taken) {
   std::vector<uint64_t> tickets;
-  const Status status = link->TakeMessages(kMessagesAtOnce, &tickets);
+  const Status status = link->TakeMessages(most, &tickets);
+  *taken = tickets.size();
   for (const uint64_t ticket : tickets) {
     Offers::Held held = offers_.Release(link->peer(), ticket);
     if (held.keep != nullptr) released->push_back(std::move(held));

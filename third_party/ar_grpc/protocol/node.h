@@ -77,10 +77,10 @@ class Node : public std::enable_shared_from_this<Node> {
 
   // What is held for peers until they release it.
   Offers& offers() { return offers_; }
-  // Takes up to kMessagesAtOnce messages of `link` that have come, and lets go what they release;
-  // `released` gets it, to be destroyed by the caller once it holds no lock.
-  static constexpr size_t kMessagesAtOnce = 256;
-  Status TakeMessages(Link* link, std::vector<Offers::Held>* released);
+  // Takes up to `most` messages of `link` that have come, and lets go what they release; `released`
+  // gets it, to be destroyed by the caller once it holds no lock. `taken` is how many came, also
+  // before an error, which is Link::TakeMessages'.
+  Status TakeMessages(Link* link, size_t most, std::vector<Offers::Held>* released, size_t* taken);
 
   ServerMemory& servers() { return servers_; }
 
