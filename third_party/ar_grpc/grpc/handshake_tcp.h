@@ -58,7 +58,7 @@ class HandshakeRemains {
   HandshakeRemains(const HandshakeRemains&) = delete;
   HandshakeRemains& operator=(const HandshakeRemains&) = delete;
 
-  // Shuts the endpoint down and leaves nothing in \`args\`, as gRPC wants it. Once.
+  // Shuts the endpoint down and leaves nothing in `args`, as gRPC wants it. Once.
   void Take(grpc_core::HandshakerArgs* args, grpc_error_handle why);
 
  private:

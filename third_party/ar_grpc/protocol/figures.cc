@@ -42,13 +42,14 @@ double UsPerStreamByte(const Stage& stage) {
   return 1 / stage.bytes_per_us + stage.operation_us / static_cast<double>(kFrameBytes);
 }
 
-// Operations of `operation_us` each beside their bytes, between the end of one and the start of the
-// next of which another `idle_us` pass and its bytes are copied.
+// Chunks for a transfer whose every operation takes `operation_us` beside `us_per_byte`. Before a
+// chunk's memory serves the next operation, `idle_us` pass and `copy_us_per_byte` are spent on it.
 ChunkPlan Plan(double operation_us, double idle_us, double us_per_byte, double copy_us_per_byte,
                uint64_t largest) {
-  // What the operations take beside the bytes is at most a fiftieth. Smaller ones than a part cost
-  // and gain nothing, and more of them at the same time only take memory.
+  // A chunk is as large as it must be for operations to take at most this share of the time.
+  // Chunks smaller than a part cost more and gain nothing.
   constexpr double kOverhead = 0.02;
+  // More operations at a time only take memory.
   constexpr int kMostInFlight = 8;
   ChunkPlan plan{kPartBytes, kFewestInFlight};
   while (plan.bytes < largest &&

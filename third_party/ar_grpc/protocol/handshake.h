@@ -65,10 +65,12 @@ struct Step {
 };
 using Steps = std::vector<Step>;
 
-// In one handshake; of an attachment from the peer; and of any kind from the peer on one
-// connection, those that are skipped included: no peer keeps a thread that polls for others.
+// Bounds of what a peer can make this end do, as the thread that serves it polls for others, too.
+// Fabrics that are tried in one handshake.
 inline constexpr uint32_t kMaxAttempts = 8;
+// Attach frames that the peer sends for one attempt.
 inline constexpr int kMaxAttachFrames = 64;
+// Frames of any kind that the peer sends on one connection, those of unknown kind included.
 inline constexpr int kMaxFrames = 1024;
 
 // Of either end.

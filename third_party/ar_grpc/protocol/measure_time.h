@@ -19,7 +19,7 @@ inline double Us(Clock::duration time) {
   return std::chrono::duration<double, std::micro>(time).count();
 }
 
-// Time that passes between its making and Us().
+// Time that passes between its making and us().
 class Watch {
  public:
   double us() const { return Us(Clock::now() - begin_); }

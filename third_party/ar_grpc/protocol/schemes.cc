@@ -135,8 +135,8 @@ class Chunked final : public SchemeModel {
 
 // --- the envelope ---
 
-// A cost that is no number, as it is where figures are none, is more than others, but what is not
-// possible is more than that.
+// What a scheme costs in us; infinity where it is not possible. Any possible scheme is cheaper than
+// an impossible one, also where its cost overflowed or is no number because the figures are.
 double CostOrNever(const SchemeModel& model, const Figures& figures, const Situation& situation) {
   constexpr double kNever = std::numeric_limits<double>::infinity();
   if (!model.Possible(situation)) return kNever;
