@@ -3,9 +3,7 @@
 // Descriptors that a peer has, too, or has passed, and what it may do to them to make this end
 // wait.
 
-#include <arpa/inet.h>
 #include <fcntl.h>
-#include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -57,19 +55,13 @@ struct Lingering {
   UniqueFd other;
 };
 Lingering NewLingering() {
-  const UniqueFd listening(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in at = {};
-  at.sin_family = AF_INET;
-  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof(at);
-  sockaddr* const address = reinterpret_cast<sockaddr*>(&at);
-  Check(bind(listening.get(), address, size) == 0 && listen(listening.get(), 1) == 0 &&
-            getsockname(listening.get(), address, &size) == 0,
-        "listens");
+  const LoopbackListener listener = ListenOnLoopback(/*backlog=*/1);
   Lingering made;
   made.end.reset(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  Check(connect(made.end.get(), address, size) == 0, "connected");
-  made.other.reset(accept4(listening.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  Check(connect(made.end.get(), reinterpret_cast<const sockaddr*>(&listener.address),
+                sizeof(listener.address)) == 0,
+        "connected");
+  made.other.reset(accept4(listener.socket.get(), nullptr, nullptr, SOCK_CLOEXEC));
   const std::string page(65536, 'x');
   while (send(made.end.get(), page.data(), page.size(), MSG_DONTWAIT) > 0) {
   }

@@ -2,7 +2,10 @@
 #ifndef TESTS_CONFORMANCE_TESTING_H_
 #define TESTS_CONFORMANCE_TESTING_H_
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <poll.h>
+#include <sys/socket.h>
 
 #include <chrono>
 #include <condition_variable>
@@ -20,6 +23,7 @@
 #include <utility>
 #include <vector>
 
+#include "third_party/ar_grpc/base/os.h"
 #include "third_party/ar_grpc/fabric/fabric.h"
 
 // What the tests of fabrics share: a failed check ends the program.
@@ -185,6 +189,23 @@ inline Pair Attach(Context& context, int line = __builtin_LINE(),
 inline bool Readable(int fd, int timeout_ms) {
   pollfd polled = {fd, POLLIN, 0};
   return poll(&polled, 1, timeout_ms) == 1;
+}
+
+// A TCP socket that listens on 127.0.0.1.
+struct LoopbackListener {
+  UniqueFd socket;
+  sockaddr_in address;
+};
+inline LoopbackListener ListenOnLoopback(int backlog) {
+  LoopbackListener made{UniqueFd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)), {}};
+  made.address.sin_family = AF_INET;
+  made.address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(made.address);
+  auto* const any = reinterpret_cast<sockaddr*>(&made.address);
+  Check(bind(made.socket.get(), any, size) == 0 && listen(made.socket.get(), backlog) == 0 &&
+            getsockname(made.socket.get(), any, &size) == 0,
+        "a listener");
+  return made;
 }
 
 inline void AwaitWake(Connection& connection, int line = __builtin_LINE(),

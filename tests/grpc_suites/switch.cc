@@ -138,23 +138,12 @@ class Channel {
 // A TCP listener, and what of a connection is not gRPC's.
 class Listener {
  public:
-  Listener() : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof(address);
-    auto* const any = reinterpret_cast<sockaddr*>(&address);
-    Check(bind(socket_.get(), any, size) == 0 && listen(socket_.get(), 8) == 0 &&
-              getsockname(socket_.get(), any, &size) == 0,
-          "a listener");
-    port_ = ntohs(address.sin_port);
-  }
-  int port() const { return port_; }
+  int port() const { return ntohs(listener_.address.sin_port); }
   UniqueFd Accept(Queue* queue) {
-    AwaitReadable(socket_.get(), queue);
-    return UniqueFd(accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    AwaitReadable(listener_.socket.get(), queue);
+    return UniqueFd(accept4(listener_.socket.get(), nullptr, nullptr, SOCK_CLOEXEC));
   }
-  void Close() { socket_.reset(); }
+  void Close() { listener_.socket.reset(); }
 
   // While `queue` works, so that gRPC does.
   static void AwaitReadable(int fd, Queue* queue, int line = __builtin_LINE()) {
@@ -166,8 +155,7 @@ class Listener {
   }
 
  private:
-  UniqueFd socket_;
-  int port_ = 0;
+  fabric::testing::LoopbackListener listener_ = fabric::testing::ListenOnLoopback(/*backlog=*/8);
 };
 
 // `size` bytes; fewer where the peer closes before.
