@@ -30,8 +30,8 @@
 // crossed it. A client that hears nothing, or loses TCP, connects anew and says hello again: to a
 // server that has answered twice more, to another once; then it goes without.
 //
-// One deadline bounds all of it at each end, and each attempt gets its share of what is left, so
-// that fabrics that fall silent one after the other still end on TCP. The explicit states that end
+// On each connection one deadline bounds all of it at each end, and each attempt gets its share of
+// what is left, so that fabrics that fall silent one after the other still end on TCP. The explicit states that end
 // in established, fallback or failed are those of brpc's rdma handshake.
 namespace ar_grpc::protocol {
 
