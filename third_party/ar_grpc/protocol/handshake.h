@@ -31,8 +31,8 @@
 // server that has answered twice more, to another once; then it goes without.
 //
 // On each connection one deadline bounds all of it at each end, and each attempt gets its share of
-// what is left, so that fabrics that fall silent one after the other still end on TCP. The explicit states that end
-// in established, fallback or failed are those of brpc's rdma handshake.
+// what is left, so that fabrics that fall silent one after the other still end on TCP. The explicit
+// states that end in established, fallback or failed are those of brpc's rdma handshake.
 namespace ar_grpc::protocol {
 
 using Instant = std::chrono::steady_clock::time_point;
