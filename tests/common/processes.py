@@ -55,6 +55,26 @@ def free_port(taken: Iterable[int] = ()) -> int:
             return port
 
 
+def stand_still(pid: int, seconds: float = 10.0) -> None:
+    """SIGSTOP; returns once all threads of the process stand still.
+
+    The kernel wakes one of them, and until that one has had a processor the others go on.
+    """
+    os.kill(pid, signal.SIGSTOP)
+    limit = time.monotonic() + seconds
+    while not all(_stopped(task) for task in Path(f"/proc/{pid}/task").iterdir()):
+        assert time.monotonic() < limit, f"process {pid} goes on after SIGSTOP"
+        time.sleep(0.001)
+
+
+def _stopped(task: Path) -> bool:
+    try:
+        # The state follows the name in brackets.
+        return (task / "stat").read_text().rpartition(") ")[2].startswith("T")
+    except FileNotFoundError:
+        return True  # the thread has ended
+
+
 class ServerProcess:
     """One TensorFlow server in a Python process of its own."""
 
@@ -131,6 +151,9 @@ class ServerProcess:
 
     def signal(self, number: int) -> None:
         os.kill(self.pid, number)
+
+    def stand_still(self) -> None:
+        stand_still(self.pid)
 
     def kill(self) -> None:
         if self.alive():

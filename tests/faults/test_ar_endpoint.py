@@ -216,7 +216,7 @@ def test_receiver_killed_while_it_holds_offers(pair: Cluster) -> None:
         loop.wait_steps(2)
         for attempt in range(50):
             time.sleep(0.003 * (attempt % 7))
-            pair[PS].signal(signal.SIGSTOP)
+            pair[PS].stand_still()
             time.sleep(0.3)
             if offers(pair, WORKER):
                 break
@@ -237,7 +237,7 @@ def test_stopped_peer_goes_on(pair: Cluster) -> None:
         with session_at(pair.target()) as session:
             loop = Loop(session, large_step(way, 8, parts=4))
             loop.wait_steps(3)
-            pair[PS].signal(signal.SIGSTOP)
+            pair[PS].stand_still()
             try:
                 time.sleep(0.5)
                 before = loop.steps

@@ -69,7 +69,7 @@ from common.frames import (
     text,
 )
 from common.pair import LATE, PS, SUM, WORKER, Loop, assert_works, large_step, session_at, summed
-from common.processes import Cluster, Program
+from common.processes import Cluster, Program, stand_still
 from common.repeated import few
 from common.scripted import (
     CLIENT,
@@ -1188,7 +1188,7 @@ def test_stopped_in_the_handshake(pair: Cluster, stopped: str, at: str) -> None:
     def look(sender: str, frame: Frame) -> bool:
         if (sender, frame.kind) == UNDER_WAY[at] and not stops:
             pid = pids[stopped]
-            os.kill(pid, signal.SIGSTOP)
+            stand_still(pid)
             stops.append(threading.Timer(HANDSHAKE, os.kill, (pid, signal.SIGCONT)))
             stops[0].start()
         return True
@@ -1217,7 +1217,7 @@ def test_stopped_while_the_worker_connects(
 ) -> None:
     """The ps stands still when the worker first connects to it; no step fails for that."""
     cluster = new_ar_cluster(ps=1, worker=1)
-    cluster[PS].signal(signal.SIGSTOP)
+    cluster[PS].stand_still()
     try:
         with tf.Graph().as_default():
             step = large_step((sender, receiver), 2)

@@ -112,7 +112,7 @@ def test_paused_peer(cluster: Cluster) -> None:
     with session_on(cluster, seconds=3) as session:
         step = long_transfer(PS, WORKER, 16)
         assert session.run(step) == 0.0
-        cluster[PS].signal(signal.SIGSTOP)
+        cluster[PS].stand_still()
         try:
             began = time.monotonic()
             with pytest.raises(tf.errors.DeadlineExceededError):

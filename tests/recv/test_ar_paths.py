@@ -461,7 +461,7 @@ def test_huge_is_cancelled_while_its_sender_stands_still(new_ar_cluster: Cluster
         def stop() -> None:
             assert eventually(lambda: offers(cluster, PS), 60, every=0.001)
             time.sleep(0.1)
-            cluster[PS].signal(signal.SIGSTOP)
+            cluster[PS].stand_still()
 
         stopping = threading.Thread(target=stop)
         stopping.start()

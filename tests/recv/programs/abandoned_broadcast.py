@@ -19,6 +19,7 @@ from typing import Any
 import tensorflow as tf
 
 from common.counters import own_counters
+from common.processes import stand_still
 from common.strategies import leading_session
 
 SENDER, RECEIVER = (f"/job:worker/replica:0/task:{task}/device:CPU:0" for task in range(2))
@@ -58,8 +59,8 @@ def main() -> None:
         running.start()
         time.sleep(limit / 3)
         receiver = int(Path(settings["pid"]).read_text())
-        os.kill(receiver, signal.SIGSTOP)
         try:
+            stand_still(receiver)
             session.run(open_gate, {tell: 2.0})
             running.join(2 * limit)
             said["ended meanwhile"] = not running.is_alive()
