@@ -71,8 +71,8 @@ def _stopped(task: Path) -> bool:
     try:
         # The state follows the name in brackets.
         return (task / "stat").read_text().rpartition(") ")[2].startswith("T")
-    except FileNotFoundError:
-        return True  # the thread has ended
+    except (FileNotFoundError, ProcessLookupError):
+        return True  # the thread has ended, before or after its file was opened
 
 
 class ServerProcess:
