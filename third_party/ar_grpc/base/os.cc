@@ -43,9 +43,9 @@ StatusCode CodeOf(int error) {
   }
 }
 
-std::string DescriptorPath(int fd) { return "/proc/self/fd/" + std::to_string(fd); }
-
 }  // namespace
+
+std::string DescriptorPath(int fd) { return "/proc/self/fd/" + std::to_string(fd); }
 
 void UniqueFd::reset(int fd) {
   if (fd_ >= 0) close(fd_);

@@ -37,6 +37,9 @@ class UniqueFd {
 // "<what>: <errno's text>", with the cure where it is known.
 Status ErrnoStatus(int error, const std::string& what);
 
+// Where /proc shows this process's descriptor: to open what it stands for anew.
+std::string DescriptorPath(int fd);
+
 // What a descriptor stands for, as /proc names it ("pipe:[1234]", "anon_inode:[eventfd]", a path):
 // its first 64 bytes. Asks the kernel alone: fstat() of a file of a FUSE server asks the server.
 StatusOr<std::string> DescriptorTarget(int fd);

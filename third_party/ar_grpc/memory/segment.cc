@@ -12,6 +12,8 @@
 #include <string>
 #include <utility>
 
+#include "third_party/ar_grpc/base/os.h"
+
 namespace ar_grpc::memory {
 namespace {
 
@@ -40,7 +42,7 @@ StatusOr<std::shared_ptr<Segment>> Segment::Create(size_t size) {
   StatusOr<SharedMemory> memory = CreateShared(size);
   if (!memory.ok()) return memory.status();
   madvise(memory->data.get(), size, MADV_HUGEPAGE);  // a hint; many systems allow none
-  const std::string path = "/proc/self/fd/" + std::to_string(memory->fd.get());
+  const std::string path = DescriptorPath(memory->fd.get());
   UniqueFd read_only(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!read_only.valid()) return ErrnoStatus(errno, "opening shared memory through " + path);
   // So that nobody opens it for writing through /proc by accident.
