@@ -99,8 +99,8 @@ void GoldenTables() {
               "       0 B .. 54.81 KiB   eager                   12.3 us\n"
               " 54.81 KiB .. any size    rendezvous              23.5 us\n");
   EXPECT_TEXT(verbs.Print(true, false),
-              "       0 B .. 334.5 KiB   eager                   12.3 us\n"
-              " 334.5 KiB .. any size    staged rendezvous       80.5 us\n");
+              "       0 B .. 335.1 KiB   eager                   12.3 us\n"
+              " 335.1 KiB .. any size    staged rendezvous       80.6 us\n");
   EXPECT_TEXT(verbs.Print(false, true),
               "       0 B .. 2 GiB       eager                   12.3 us\n"
               "     2 GiB .. any size    chunked rendezvous  392919.0 us\n");
@@ -130,15 +130,20 @@ void ModelsAreNamedAndPossible() {
 
 // Each kind of work shows in what it is part of.
 void CostsAreMadeOfTheirParts() {
-  const Situation mib{uint64_t{1} << 20, true, true};
+  const Situation large{uint64_t{2} << 20, true, true};
   const auto cost = [&](Scheme scheme, const Figures& figures) {
-    return ModelOf(scheme).Cost(mib, figures);
+    return ModelOf(scheme).Cost(large, figures);
   };
   const Figures figures = AssumedShm();
   Figures helped = figures;
   helped.parallel_bytes_per_us.fill(figures.get.bytes_per_us);
   EXPECT(cost(Scheme::kRead, figures) < cost(Scheme::kRead, helped));
   EXPECT(cost(Scheme::kEager, figures) == cost(Scheme::kEager, helped));
+  // One that has less than a MiB to itself would be woken for nothing.
+  EXPECT(CopiersFor(0) == 1 && CopiersFor((2 << 20) - 1) == 1 && CopiersFor(2 << 20) == 2);
+  EXPECT(CopiersFor(uint64_t{1} << 40) == kMaxCopiers);
+  const Situation small{(uint64_t{2} << 20) - 1, true, true};
+  EXPECT(ModelOf(Scheme::kRead).Cost(small, figures) == ModelOf(Scheme::kRead).Cost(small, helped));
   // Without a second core both ends work one after the other.
   Figures one_core = figures;
   one_core.window_bytes = uint64_t{1} << 62;

@@ -92,6 +92,10 @@ void KeepCrossing(Figures* figures) {
 
 }  // namespace
 
+int CopiersFor(uint64_t size) {
+  return static_cast<int>(std::clamp<uint64_t>(size / kBytesPerCopier, 1, kMaxCopiers));
+}
+
 Figures Plausible(Figures figures, Nature nature) {
   figures.copy_bytes_per_us = Bounded(figures.copy_bytes_per_us, kSlowestCopy, kFastestCopy);
   const double slowest = nature.copies_inline ? kSlowestCopy : kSlowestWire;

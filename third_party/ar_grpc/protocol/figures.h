@@ -14,6 +14,10 @@ namespace ar_grpc::protocol {
 // threads at the same time.
 inline constexpr uint64_t kPartBytes = uint64_t{256} << 10;
 inline constexpr int kMaxCopiers = 4;
+// What each of them must have to copy: to wake one takes as long as the copy of some hundred KiB.
+inline constexpr uint64_t kBytesPerCopier = uint64_t{1} << 20;
+// How many threads copy `size` bytes, where so many are free: 1 to kMaxCopiers.
+int CopiersFor(uint64_t size);
 // The stream's bytes come in frames of this much payload: what HTTP/2 allows without negotiation
 // (RFC 9113, 6.5.2, SETTINGS_MAX_FRAME_SIZE), and what gRPC sends.
 inline constexpr uint64_t kFrameBytes = uint64_t{1} << 14;

@@ -27,8 +27,7 @@ class CopyInParts : public std::enable_shared_from_this<CopyInParts> {
         left_(parts_) {}
 
   void Start() {
-    const int copiers = static_cast<int>(
-        std::min<uint64_t>(std::clamp(read_.most_copiers, 1, kMaxCopiers), parts_));
+    const int copiers = std::clamp(read_.most_copiers, 1, CopiersFor(read_.target.size));
     // A helper may end the last part, and let go of `read_`, while others are still asked for.
     const RunInPool run_in_pool = read_.run_in_pool;
     const bool here = !run_in_pool || read_.target.size <= kReadHere;

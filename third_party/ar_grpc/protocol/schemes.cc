@@ -52,7 +52,7 @@ double DeliverUs(const Figures& figures, uint64_t size) {
 double GetUs(const Figures& figures, uint64_t size) {
   const double bytes = static_cast<double>(size);
   const double parts = std::max(bytes / static_cast<double>(kPartBytes), 1.0);
-  const int copiers = static_cast<int>(std::min<double>(std::ceil(parts), kMaxCopiers));
+  const int copiers = CopiersFor(size);
   const double begun =
       std::min(bytes, copiers == 1 ? bytes : figures.wake_us * figures.get.bytes_per_us);
   return figures.get.Us(begun, parts / copiers) +
@@ -60,8 +60,8 @@ double GetUs(const Figures& figures, uint64_t size) {
 }
 
 std::vector<uint64_t> GetBends(const Figures& figures) {
-  std::vector<uint64_t> bends;
-  for (uint64_t k = 1; k <= kMaxCopiers; ++k) bends.push_back(k * kPartBytes);
+  std::vector<uint64_t> bends = {kPartBytes};
+  for (uint64_t k = 2; k <= kMaxCopiers; ++k) bends.push_back(k * kBytesPerCopier - 1);
   const double woken = figures.wake_us * figures.get.bytes_per_us;
   if (woken >= 0 && woken < static_cast<double>(kLargest)) {
     bends.push_back(static_cast<uint64_t>(woken));
