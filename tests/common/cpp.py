@@ -12,7 +12,7 @@ import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from filelock import FileLock
@@ -22,15 +22,26 @@ from artf_cli.paths import REPO, cache_dir
 
 LAYERS = REPO / "third_party/ar_grpc"
 PLAIN = "plain"
+#: Beside the folders of the variants: libraries that a program opens.
+SHARED_FOLDER = "shared"
 # ASan and UBSan see no less without the optimizer, which takes twice as long over what they add.
 VARIANTS = {
     PLAIN: ["-O1"],
     "asan+ubsan": ["-O0", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"],
     "tsan": ["-O1", "-fsanitize=thread"],
 }
+UBSAN = "ubsan"
+#: Of programs that run in virtual RDMA hosts, whose address space has no room for the shadow of
+#: AddressSanitizer or of ThreadSanitizer.
+IN_A_HOST = {UBSAN: ["-O1", "-fsanitize=undefined", "-fno-sanitize-recover=all"]}
 #: Parsed once for each variant but the plain one, which shows that each source names what it uses.
 _PARSED_ONCE = REPO / "tests/common/standard.h"
-_FABRICS = ["base/*.cc", "memory/s*.cc", "fabric/*.cc", "fabric/loopback/*.cc", "fabric/shm/*.cc"]
+_FABRICS = [
+    "base/*.cc",
+    "memory/s*.cc",
+    "fabric/*.cc",
+    *(f"fabric/{name}/*.cc" for name in ("loopback", "shm", "verbs")),
+]
 _TRANSFER = [*_FABRICS, "protocol/*.cc", "tests/conformance/hostile.cc"]
 #: Test program, without its `.cc` → what it is linked with, below third_party/ar_grpc or, where it
 #: begins with `tests/`, below the repository.
@@ -40,11 +51,13 @@ UNITS = {
     "cost_model_test": _TRANSFER,
     "extent_allocator_test": ["memory/extent_allocator.cc"],
     "handshake_attachment_test": [*_TRANSFER, "grpc/handshake_attachment.cc"],
+    "handshake_orders_test": ["base/random.cc", "protocol/handshake*.cc", "protocol/hello*.cc"],
     "handshake_test": ["base/random.cc", "protocol/handshake*.cc", "protocol/hello*.cc"],
     "hello_test": ["base/random.cc", "protocol/hello*.cc"],
     "limits_test": ["base/limits.cc"],
     "log_test": ["base/log.cc"],
     "node_test": _TRANSFER,
+    "pinned_ranges_test": [*_TRANSFER, "memory/extent_allocator.cc"],
     "rendezvous_messages_test": ["protocol/rendezvous_messages.cc"],
     "transfer_cancel_test": _TRANSFER,
     "transfer_release_test": _TRANSFER,
@@ -63,25 +76,54 @@ CONFORMANCE = {
     "shm_test": [*_FABRICS, "tests/conformance/shm_*.cc"],
 }
 _VERBS = ["base/*.cc", "memory/s*.cc", "fabric/verbs/*.cc"]
-#: Those that have a device run in virtual RDMA hosts, and are built in the variant `plain` only.
+#: Those that have a device run in virtual RDMA hosts, plain or in a variant of IN_A_HOST.
 VERBS = {
     "abi_test": [],
+    "rdmacm_abi_test": [],
     "conformance_test": [
         "tests/conformance/fabric_conformance_test.cc",
         *CONFORMANCE["fabric_conformance_test"],
-        "fabric/verbs/*.cc",
     ],
+    "completions_test": _VERBS,
+    "device_choice_test": [
+        f"fabric/verbs/{name}.cc" for name in ("device_choice", "numa", "settings")
+    ],
+    "dying_program": _VERBS,
+    "events_test": _VERBS,
     "failures_test": _VERBS,
+    "hostile_peer_test": _VERBS,
+    "impaired_program": _VERBS,
+    "iwarp_frame_test": [f"fabric/verbs/{name}.cc" for name in ("address", "frame", "iwarp_frame")],
     "frame_test": [f"fabric/verbs/{name}.cc" for name in ("address", "frame", "remote_key")],
+    "frame_stream_test": ["fabric/verbs/frame_stream.cc", "fabric/verbs/stream_frame.cc"],
+    "iwarp_test": _VERBS,
+    "landing_test": _VERBS,
+    "port_names_test": [f"fabric/verbs/{name}.cc" for name in ("port_names", "settings")],
+    "read_depth_test": _VERBS,
     "read_test": _VERBS,
+    "removal_program": _VERBS,
+    "scale_program": _VERBS,
     "send_queue_test": ["fabric/verbs/send_queue.cc"],
+    "settings_test": ["fabric/verbs/settings.cc"],
+    "tcp_beside_program": _VERBS,
     "transfer_program": _VERBS,
+    "wrong_program": [],
+}
+_MPI = ["base/*.cc", "mpi/*.cc", "tests/mpi/scenarios.cc"]
+#: A rank of a job under mpirun, and what runs over a fake MPI, sanitized.
+MPI = {
+    "channel_program": _MPI,
+    "channel_test": [*_MPI, "tests/mpi/fake_calls.cc"],
+    "parts_test": [*_MPI, "tests/mpi/fake_calls.cc"],
 }
 _PROGRAMS = {
     **{f"tests/units/{name}": sources for name, sources in UNITS.items()},
     **{f"tests/conformance/{name}": sources for name, sources in CONFORMANCE.items()},
     **{f"tests/verbs/{name}": sources for name, sources in VERBS.items()},
+    **{f"tests/mpi/{name}": sources for name, sources in MPI.items()},
 }
+#: Library of a suite → the script of its symbols' versions and what it is linked with.
+SHARED = {"tests/verbs/counting_verbs": ("tests/verbs/counting_verbs.map", "libibverbs.so.1")}
 # A stack needs lines and functions; the rest of -g takes a third of the compiler's time.
 _FLAGS = ["-std=c++17", "-g1", "-Wall", "-Wextra", "-Werror", f"-I{REPO}", "-pthread"]
 
@@ -110,8 +152,16 @@ def _rules(folder: Path) -> None:
         " depfile = $out.d\n deps = gcc",
         f"rule parse\n command = {command} -x c++-header $in -o $out",
         f"rule link\n command = {command} $in -o $out -ldl",
+        # With what it does not use itself: others find that through it.
+        f"rule share\n command = {command} -O1 -shared -fPIC -MD -MF $out.d $in -o $out"
+        " -Wl,--version-script=$versions -Wl,--no-as-needed -l:$with -ldl",
+        " depfile = $out.d\n deps = gcc",
     ]
-    for variant, flags in VARIANTS.items():
+    for name, (versions, linked) in SHARED.items():
+        needs = _escaped(REPO / versions, version)
+        lines += [f"build {SHARED_FOLDER}/{name}.so: share {_escaped(REPO / name)}.cc | {needs}"]
+        lines += [f" versions = {_escaped(REPO / versions)}\n with = {linked}"]
+    for variant, flags in {**VARIANTS, **IN_A_HOST}.items():
         setting = f" flags = {shlex.join(flags)}"
         needs, first = str(version), ""
         if variant != PLAIN:
@@ -138,15 +188,29 @@ def _rules(folder: Path) -> None:
     (folder / "build.ninja").write_text("\n".join(lines) + "\n")
 
 
+def tree_folder() -> Path:
+    """What is compiled of this tree lies here."""
+    return cache_dir() / "cpp" / hashlib.sha256(str(REPO).encode()).hexdigest()[:12]
+
+
 def build(suite: str, names: Iterable[str], variants: Iterable[str] = VARIANTS) -> Path:
     """The folder with `VARIANT/tests/SUITE/NAME` of each name, compiled where it is not yet.
 
     Raises AssertionError with the compiler's words.
     """
-    tree = hashlib.sha256(str(REPO).encode()).hexdigest()[:12]
-    folder = cache_dir() / "cpp" / tree
-    folder.mkdir(parents=True, exist_ok=True)
     targets = [f"{variant}/tests/{suite}/{name}" for variant in variants for name in names]
+    return _make(targets)
+
+
+def shared(name: str) -> Path:
+    """The library of one of SHARED, compiled where it is not yet."""
+    return _make([f"{SHARED_FOLDER}/{name}.so"]) / SHARED_FOLDER / f"{name}.so"
+
+
+def _make(targets: Sequence[str]) -> Path:
+    """The folder with these, which ninja has made."""
+    folder = tree_folder()
+    folder.mkdir(parents=True, exist_ok=True)
     # Suites that run side by side; what one compiles the other finds.
     with FileLock(folder / "lock"):
         _rules(folder)

@@ -91,24 +91,26 @@ void TimersRunInOrderAndNotEarly() {
   std::promise<void> done;
   const auto start = std::chrono::steady_clock::now();
   Reactor& reactor = Reactor::Get();
-  reactor.RunAfter(60, [&] {
+  // Further apart than a busy machine puts these lines.
+  reactor.RunAfter(800, [&] {
     order.push_back(3);
     done.set_value();
   });
-  reactor.RunAfter(30, [&] { order.push_back(2); });
+  reactor.RunAfter(400, [&] { order.push_back(2); });
   reactor.RunAfter(0, [&] { order.push_back(1); });
   done.get_future().wait();
-  Check(std::chrono::steady_clock::now() - start >= milliseconds(60), "not before its time");
+  Check(std::chrono::steady_clock::now() - start >= milliseconds(800), "not before its time");
   RunOnReactor([&] { Check(order == std::vector<int>{1, 2, 3}, "in the order of their times"); });
 }
 
 void ACancelledTaskDoesNotRun() {
   Reactor& reactor = Reactor::Get();
-  const uint64_t id = reactor.RunAfter(20, [] { Check(false, "cancelled"); });
+  // For later than a busy machine takes to come to the next line.
+  const uint64_t id = reactor.RunAfter(300, [] { Check(false, "cancelled"); });
   Check(id != 0 && reactor.Cancel(id), "cancelled in time");
   Check(!reactor.Cancel(id), "only once");
   std::promise<uint64_t> ran;
-  const uint64_t late = reactor.RunAfter(30, [&] { ran.set_value(0); });
+  const uint64_t late = reactor.RunAfter(350, [&] { ran.set_value(0); });
   ran.get_future().wait();
   Check(!reactor.Cancel(late), "it ran");
 }
@@ -197,36 +199,6 @@ void AForkedChildGetsItsOwnReactor() {
 #endif
 }
 
-void AWakePipeWakesAndIsCleared() {
-  WakePipe pipe = Value(NewWakePipe());
-  const UniqueFd theirs = Value(OpenWakePipe(pipe.passed.get()));
-  pipe.passed.reset();
-  const int own = pipe.own.get();
-  Check(!Readable(own, 0), "asleep");
-  ClearWakeUp(own);
-  WakeUp(theirs.get());
-  WakeUp(theirs.get());
-  Check(Readable(own, 0), "awake");
-  ClearWakeUp(own);
-  Check(!Readable(own, 0), "once is enough");
-  // Each has a description of its own: what one end sets there does not reach the other's.
-  Check(fcntl(theirs.get(), F_SETFL, 0) == 0, "fcntl");
-  Check((fcntl(own, F_GETFL) & O_NONBLOCK) != 0, "ours does not block");
-  for (int i = 0; i < 100000; ++i) WakeUp(own);
-  Check(Readable(own, 0), "full");
-  for (int i = 0; i < 100 && Readable(own, 0); ++i) ClearWakeUp(own);
-  Check(!Readable(own, 0), "cleared");
-}
-
-void OnlyAPipeIsAWakePipe() {
-  const UniqueFd event = Value(NewWakeFd());
-  const UniqueFd null(open("/dev/null", O_RDWR | O_CLOEXEC));
-  for (const int fd : {event.get(), null.get()}) {
-    CheckCode(OpenWakePipe(fd).status(), StatusCode::kInternal, "something else than a pipe");
-  }
-  Check(!OpenWakePipe(-1).ok(), "no descriptor");
-}
-
 void TokensDiffer() {
   Check(NewToken() != NewToken(), "random");
   Check(RandomHex().size() == 32 && RandomHex() != RandomHex(), "random");
@@ -258,8 +230,6 @@ int main() {
       {"a callback may remove itself", ACallbackMayRemoveItself},
       {"add refuses what cannot be watched", AddRefusesWhatCannotBeWatched},
       {"a forked child gets its own reactor", AForkedChildGetsItsOwnReactor},
-      {"a wake pipe wakes and is cleared", AWakePipeWakesAndIsCleared},
-      {"only a pipe is a wake pipe", OnlyAPipeIsAWakePipe},
       {"tokens differ", TokensDiffer},
       {"random bits need no descriptor", RandomBitsNeedNoDescriptor},
   };

@@ -188,18 +188,20 @@ std::string Parsed(const char* value) {
 
 void FabricsAreParsed() {
   const std::string all = Parsed(nullptr);
-  Check(all == "shm,tcp" && Parsed("") == all, "all of them");
+  Check(all == "shm,verbs,tcp" && Parsed("") == all, "all of them");
   Check(Parsed("tcp") == "tcp" && Parsed("shm") == "shm", "one");
   Check(Parsed("tcp,shm") == "tcp,shm", "in the order given");
   Check(Parsed("shm,shm,tcp") == "shm,tcp", "each once");
-  Check(Parsed("^shm") == "tcp" && Parsed("^tcp") == "shm", "all but one");
+  Check(Parsed("^shm") == "verbs,tcp" && Parsed("^tcp") == "shm,verbs", "all but one");
   for (const char* const wrong : {"smh", ",shm", "shm, tcp", "^", "^smh", "shm,^tcp", ",", "SHM"}) {
     CheckCode(ParseFabrics(wrong).status(), StatusCode::kInvalidArgument,
               std::string("AR_GRPC_FABRICS=") + wrong);
-    CheckCode(ParseFabrics(wrong).status(), StatusCode::kInvalidArgument, "shm, tcp");
+    CheckCode(ParseFabrics(wrong).status(), StatusCode::kInvalidArgument, "shm, verbs, tcp");
   }
-  CheckCode(ParseFabrics("^shm,tcp").status(), StatusCode::kInvalidArgument, "no fabric");
-  Check(Find("shm") != nullptr && Find("tcp") == nullptr && Find("smh") == nullptr, "found");
+  CheckCode(ParseFabrics("^shm,verbs,tcp").status(), StatusCode::kInvalidArgument, "no fabric");
+  Check(Find("shm") != nullptr && Find("verbs") != nullptr && Find("tcp") == nullptr &&
+            Find("smh") == nullptr,
+        "found");
 }
 
 }  // namespace

@@ -130,7 +130,10 @@ void LyingAnnouncementsAreCaught() {
   const int fd = memory.fd.get();
   const UniqueFd unsealed = Unsealed(kSegmentSize);
   const UniqueFd null(open("/dev/null", O_RDWR | O_CLOEXEC));
-  const WakePipe pipe = Value(NewWakePipe());
+  int pipe[2];
+  Check(pipe2(pipe, O_CLOEXEC) == 0, "pipe");
+  const UniqueFd reads(pipe[0]);
+  const UniqueFd writes(pipe[1]);
   Lie({}, StatusCode::kInvalidArgument, "did not give");
   for (const uint64_t bytes :
        {uint64_t{0}, uint64_t{kSegmentSize} - 1, uint64_t{2} * kSegmentSize, uint64_t{1} << 44}) {
@@ -140,7 +143,7 @@ void LyingAnnouncementsAreCaught() {
   Lie({{Announce(2, shm::kMostBytes), {fd}}}, StatusCode::kResourceExhausted, "more than");
   Lie({{Announce(2, kSegmentSize), {unsealed.get()}}}, StatusCode::kInternal, "not sealed");
   Lie({{Announce(2, kSegmentSize), {null.get()}}}, StatusCode::kInternal, "not sealed");
-  Lie({{Announce(2, kSegmentSize), {pipe.passed.get()}}}, StatusCode::kInternal, "not sealed");
+  Lie({{Announce(2, kSegmentSize), {reads.get()}}}, StatusCode::kInternal, "not sealed");
   Lie({{Announce(2, kSegmentSize), {}}}, StatusCode::kInvalidArgument, "0 descriptors");
   Lie({{Announce(2, kSegmentSize), {fd, fd}}}, StatusCode::kInvalidArgument, "2 descriptors");
   Lie({{Announce(2, kSegmentSize), std::vector<int>(200, fd)}}, StatusCode::kInvalidArgument,

@@ -103,7 +103,7 @@ void LyingCountersAreCaught() {
     uint8_t byte;
     Message message;
     Check(connection->closed() && forger.header().closed[1] == 1, "closed");
-    Check(Readable(forger.wake.get(), 0), "the liar is told");
+    Check(Readable(forger.bell->fd(), 0), "the liar is told");
     for (const Status& status :
          {WriteText(*connection, "x").status(), ReadText(*connection, 1).status(),
           connection->Readable().status(), connection->Post(message).status(),
@@ -165,9 +165,12 @@ void WrongDescriptorsAreRefused() {
     }
     for (const int place : {1, 2}) {
       Forger forger(version);
-      const Forger other(version == shm::kVersion ? shm::kOldVersion : shm::kVersion);
+      int pipe[2];
+      Check(pipe2(pipe, O_CLOEXEC) == 0, "pipe");
+      const UniqueFd reads(pipe[0]);
+      const UniqueFd writes(pipe[1]);
       const UniqueFd null(open("/dev/null", O_RDWR | O_CLOEXEC));
-      for (const int wrong : {null.get(), other.fds()[place], forger.memory.fd.get()}) {
+      for (const int wrong : {null.get(), reads.get(), writes.get(), forger.memory.fd.get()}) {
         std::vector<int> fds = forger.fds();
         fds[place] = wrong;
         CheckRefused(Forge(forger, forger.request(), fds), StatusCode::kInternal,

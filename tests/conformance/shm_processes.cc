@@ -220,6 +220,10 @@ int RunRole(const std::string& role, const std::string& argument) {
     pause();
   } else if (role == "echo") {
     RunEcho();
+  } else if (role == "before-5.8") {
+    RunBefore58(/*with_aio=*/true);
+  } else if (role == "before-5.8-without-aio") {
+    RunBefore58(/*with_aio=*/false);
   } else if (role == "connects") {
     const UniqueFd socket = ConnectTo(argument);
     Say("connected");

@@ -4,9 +4,14 @@
 // wait.
 
 #include <fcntl.h>
+#include <linux/userfaultfd.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <thread>
 
 #include "tests/conformance/shm_support.h"
@@ -15,21 +20,14 @@
 namespace ar_grpc::fabric::testing {
 namespace {
 
-// What fills or changes the descriptors that both have must not make this end block.
-void APeerCannotBlockAWakeUp() {
-  Forger forger;
+// Whatever is on the counters, and though read() and write() would block, this end does not.
+void CheckNeverBlocks(Forger& forger, bool can_be_woken) {
   Outcome outcome = Forge(forger);
   const std::unique_ptr<Connection> connection = Value(std::move(outcome.accepted));
-  const std::string page(4096, 'x');
-  for (const int fd : {forger.wake.get(), forger.peer_wake.get()}) {
-    while (write(fd, page.data(), page.size()) > 0) {
-    }
-    while (write(fd, "x", 1) > 0) {
-    }
-  }
   for (const int fd : forger.fds()) {
     Check(fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK) == 0, "fcntl");
   }
+  forger.bell->Clear();
   Ended ended;
   std::thread([&connection, &forger, done = ended.done()] {
     for (int i = 0; i < 100; ++i) {
@@ -38,15 +36,114 @@ void APeerCannotBlockAWakeUp() {
       forger.header().bytes[1].reader_armed = 1;
       Check(Value(connection->Post(Message())), "posted");
     }
-    Check(Readable(connection->wake_fd(), 0), "its own is full, too");
-    for (int i = 0; i < 100 && Readable(connection->wake_fd(), 0); ++i) connection->ClearWake();
-    Check(!Readable(connection->wake_fd(), 0), "and can be cleared");
+    forger.bell->WakePeer();
+    connection->ClearWake();
+    Check(!Readable(connection->wake_fd(), 0), "can be cleared");
     connection->ClearWake();
     connection->Close(nullptr);
+    Check(Readable(connection->wake_fd(), 0), "its own waiter hears of the end");
+    connection->ClearWake();
+    Check(!Readable(connection->wake_fd(), 0), "and of that, too");
     done(Status());
   }).detach();
   Check(ended.Ready(kTimeoutMs), "a peer made this end block");
-  Check(Readable(forger.wake.get(), 0), "the peer is awake");
+  Check(Readable(forger.bell->fd(), 0) == can_be_woken, "the peer is awake");
+}
+
+void APeerCannotBlockAWakeUp() {
+  {
+    Forger forger;
+    CheckNeverBlocks(forger, true);
+  }
+  {
+    Forger forger;  // both counters full, one of them by more than a write can add
+    for (const int fd : {forger.wake.get(), forger.peer_wake.get()}) {
+      const uint64_t rest = UINT64_MAX - 1 - (uint64_t{1} << 62);
+      Check(write(fd, &rest, sizeof(rest)) == sizeof(rest), "written");
+      uint64_t one = 1;
+      while (write(fd, &one, sizeof(one)) > 0) {
+      }
+      Check(errno == EAGAIN, "full");
+    }
+    BellOf(shm::kOldVersion, forger.peer_wake, forger.wake)->WakePeer();
+    CheckNeverBlocks(forger, true);
+  }
+  {
+    Forger forger;  // nothing on either: it is never woken, which is its own doing
+    forger.wake = Value(NewWakeFd());
+    forger.peer_wake = Value(NewWakeFd());
+    forger.bell = BellOf(forger.version, forger.wake, forger.peer_wake);
+    CheckNeverBlocks(forger, false);
+  }
+}
+
+// A page that the kernel, too, waits for until it is served.
+class SlowPage {
+ public:
+  // An error where the system lets this user catch no faults of the kernel.
+  Status Make() {
+    faults_.reset(static_cast<int>(syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK)));
+    if (!faults_.valid()) return ErrnoStatus(errno, "userfaultfd");
+    uffdio_api api = {};
+    api.api = UFFD_API;
+    if (ioctl(faults_.get(), UFFDIO_API, &api) != 0) return ErrnoStatus(errno, "UFFDIO_API");
+    page_ = Value(Map(-1, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS));
+    uffdio_register all = {};
+    all.range = {reinterpret_cast<uintptr_t>(page_.get()), size_};
+    all.mode = UFFDIO_REGISTER_MODE_MISSING;
+    if (ioctl(faults_.get(), UFFDIO_REGISTER, &all) == 0) return Status();
+    return ErrnoStatus(errno, "UFFDIO_REGISTER");
+  }
+  uint8_t* data() { return page_.get(); }
+  bool IsWaitedFor() { return Readable(faults_.get(), kTimeoutMs); }
+  void Serve() {
+    uffdio_zeropage zero = {};
+    zero.range = {reinterpret_cast<uintptr_t>(page_.get()), size_};
+    Check(ioctl(faults_.get(), UFFDIO_ZEROPAGE, &zero) == 0, "served");
+  }
+
+ private:
+  const size_t size_ = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  std::shared_ptr<uint8_t> page_;
+  UniqueFd faults_;
+};
+
+// What a system call of the peer's on the descriptors of both holds while it copies from or to the
+// peer's memory, for as long as the peer likes.
+void APeersPagesCannotBlockAWakeUp() {
+  if (const Status can = SlowPage().Make(); !can.ok()) {
+    std::printf("left out: a peer whose pages are slow (%s)\n", can.message().c_str());
+    return;
+  }
+  for (const long call : {SYS_read, SYS_write}) {
+    for (const bool its_own : {true, false}) {
+      Forger forger;
+      Outcome outcome = Forge(forger);
+      const std::unique_ptr<Connection> connection = Value(std::move(outcome.accepted));
+      const int fd = (its_own ? forger.wake : forger.peer_wake).get();
+      SlowPage page;
+      CheckOk(page.Make());
+      std::thread holder([call, fd, &page] { syscall(call, fd, page.data(), sizeof(uint64_t)); });
+      Check(page.IsWaitedFor(), "the peer is in its call");
+      Ended ended;
+      std::thread ours([&connection, &forger, done = ended.done()] {
+        for (int i = 0; i < 100; ++i) {
+          forger.header().bytes[1].reader_armed = 1;
+          Check(Value(WriteText(*connection, "x")) == 1, "written");
+          connection->ClearWake();
+        }
+        Check(Readable(forger.bell->fd(), 0), "the peer is woken");
+        connection->Close(nullptr);
+        Check(Readable(connection->wake_fd(), 0), "its own waiter hears of the end");
+        done(Status());
+      });
+      const bool in_time = ended.Ready(kTimeoutMs);
+      page.Serve();
+      holder.join();
+      ours.join();
+      Check(in_time, "a peer made this end block");
+    }
+  }
 }
 
 // A TCP connection whose other end reads nothing: close() of this one waits 30 s for it.
@@ -72,8 +169,13 @@ Lingering NewLingering() {
 
 // While `sends` runs the reactor does nothing, and what it passes has no other owner after it.
 void AmidTheReactorsSleep(const std::function<void()>& sends) {
+  std::promise<void> asleep;
   std::promise<void> sent;
-  CheckOk(StartOnReactor([done = sent.get_future().share()] { done.wait(); }));
+  CheckOk(StartOnReactor([&asleep, done = sent.get_future().share()] {
+    asleep.set_value();
+    done.wait();
+  }));
+  asleep.get_future().wait();  // else the reactor may answer a first packet before a second is sent
   sends();
   sent.set_value();
 }
@@ -143,6 +245,7 @@ void APeerCannotStallByWhatItPasses() {
 std::vector<Case> ShmStallCases() {
   return {
       {"a peer cannot block a wake-up", APeerCannotBlockAWakeUp},
+      {"a peer's pages cannot block a wake-up", APeersPagesCannotBlockAWakeUp},
       {"a peer cannot stall by what it passes", APeerCannotStallByWhatItPasses},
   };
 }

@@ -12,6 +12,7 @@
 #include "third_party/ar_grpc/fabric/shm/connector.h"
 #include "third_party/ar_grpc/fabric/shm/listener.h"
 #include "third_party/ar_grpc/fabric/shm/meeting_socket.h"
+#include "third_party/ar_grpc/fabric/shm/shared_doorbell.h"
 
 namespace ar_grpc::fabric::testing {
 
@@ -90,19 +91,16 @@ UniqueFd Unsealed(size_t size) {
   return fd;
 }
 
-Forger::Forger(uint16_t version) : version(version) {
-  if (version == shm::kOldVersion) {
-    wake = Value(NewWakeFd());
-    peer_wake = Value(NewWakeFd());
-    return;
-  }
-  WakePipe own = Value(NewWakePipe());
-  wake = std::move(own.own);
-  passed_wake = std::move(own.passed);
-  WakePipe peers = Value(NewWakePipe());
-  peer_wake = std::move(peers.own);
-  passed_peer_wake = std::move(peers.passed);
+std::unique_ptr<Doorbell> BellOf(uint16_t version, const UniqueFd& own, const UniqueFd& peers) {
+  return Value(
+      shm::NewSharedDoorbell(version, UniqueFd(dup(own.get())), UniqueFd(dup(peers.get()))));
 }
+
+Forger::Forger(uint16_t version)
+    : version(version),
+      wake(Value(shm::NewBell(version))),
+      peer_wake(Value(shm::NewBell(version))),
+      bell(BellOf(version, wake, peer_wake)) {}
 
 shm::Request Forger::request() const {
   shm::Request request;
@@ -112,17 +110,14 @@ shm::Request Forger::request() const {
   return request;
 }
 
-std::vector<int> Forger::fds() const {
-  if (version == shm::kOldVersion) return {memory.fd.get(), wake.get(), peer_wake.get()};
-  return {memory.fd.get(), passed_wake.get(), passed_peer_wake.get()};
-}
+std::vector<int> Forger::fds() const { return {memory.fd.get(), wake.get(), peer_wake.get()}; }
 
 std::unique_ptr<Connection> Forger::End() {
   RingConnection::Parts parts;
   parts.memory = memory.data;
   parts.ring_bytes = ring_bytes;
   parts.role = Role::kConnector;
-  parts.doorbell = PipeDoorbell(std::move(wake), std::move(peer_wake));
+  parts.doorbell = std::move(bell);
   return std::make_unique<RingConnection>(std::move(parts));
 }
 

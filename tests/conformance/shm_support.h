@@ -23,14 +23,18 @@ namespace ar_grpc::fabric::testing {
 std::vector<Case> ShmUnthreadedCases();  // to be run before this program has any thread
 std::vector<Case> ShmForgedCases();
 std::vector<Case> ShmStallCases();
+std::vector<Case> ShmWakeCases();
 std::vector<Case> ShmAnnouncedCases();
 std::vector<Case> ShmOldPeerCases();
+std::vector<Case> ShmKernelCases();
 std::vector<Case> ShmForkCases();
 std::vector<Case> ShmProcessCases();
 std::vector<Case> ShmLimitCases();
 
 // This program with a role: what a child does before it waits to be killed.
 int RunRole(const std::string& role, const std::string& argument);
+
+void RunBefore58(bool with_aio);
 
 size_t OpenFds();
 // A peer's descriptors go when the reactor hears that it has gone.
@@ -70,6 +74,9 @@ bool HungUp(int socket, int timeout_ms);
 // A memfd that its owner could shrink.
 UniqueFd Unsealed(size_t size);
 
+// The doorbell of who holds both, over the same eventfds.
+std::unique_ptr<Doorbell> BellOf(uint16_t version, const UniqueFd& own, const UniqueFd& peers);
+
 // A connector made by hand, to say what no honest one would.
 struct Forger {
   explicit Forger(uint16_t version = shm::kVersion);
@@ -80,13 +87,13 @@ struct Forger {
   memory::SharedMemory memory = Value(memory::CreateShared(ConnectionBytes(kRingBytes)));
   UniqueFd wake;
   UniqueFd peer_wake;
-  UniqueFd passed_wake;  // not in version 1, which passes `wake` itself
-  UniqueFd passed_peer_wake;
+  // Of the connector's end, over the same eventfds.
+  std::unique_ptr<Doorbell> bell;
 
   ConnectionHeader& header() { return *reinterpret_cast<ConnectionHeader*>(memory.data.get()); }
   shm::Request request() const;
   std::vector<int> fds() const;
-  // An end of the connection that it has asked for. What wakes it is used up by that.
+  // An end of the connection that it has asked for. `bell` is used up by that.
   std::unique_ptr<Connection> End();
 };
 

@@ -10,9 +10,9 @@ int main(int argc, char** argv) {
   if (argc > 1) return RunRole(argv[1], argc > 2 ? argv[2] : "");
   size_t count = 0;
   // First, before this program has any thread.
-  for (const auto& cases :
-       {ShmUnthreadedCases(), ShmForgedCases(), ShmStallCases(), ShmAnnouncedCases(),
-        ShmOldPeerCases(), ShmForkCases(), ShmProcessCases(), ShmLimitCases()}) {
+  for (const auto& cases : {ShmUnthreadedCases(), ShmForgedCases(), ShmStallCases(), ShmWakeCases(),
+                            ShmAnnouncedCases(), ShmOldPeerCases(), ShmKernelCases(),
+                            ShmForkCases(), ShmProcessCases(), ShmLimitCases()}) {
     RunAll("shm", cases);
     count += cases.size();
   }

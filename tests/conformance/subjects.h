@@ -20,12 +20,16 @@ struct Subject {
   bool keys_end = true;
   // With a key that has ended the connection breaks.
   bool refusal_breaks = false;
+  // What a Get with such a key gives; kUnavailable where the peer only ends the connection.
+  StatusCode refusal = StatusCode::kInvalidArgument;
   // wake_fd() polls readable only where the other end had a reason to wake this one.
   bool exact_wakes = true;
   // The one frame of an attachment is a TokenFrame.
   bool by_token = true;
   // One-sided operations now and then fail half-way with kUnavailable though nobody has closed.
   bool flaky = false;
+  // How many times fewer rounds the long cases have: a fabric of another speed has another length.
+  int fewer_rounds = 1;
   // Run when the program is called without a name.
   bool by_default = true;
 };

@@ -188,7 +188,7 @@ void AKeyEndsWithItsRegistration(const Subject& subject) {
   CheckOk(Get(subject, *pair.connector, key, 1000, &byte, 1));
   shared.registration.reset();
   if (subject.keys_end) {
-    CheckCode(Get(subject, *pair.connector, key, 1000, &byte, 1), StatusCode::kInvalidArgument);
+    CheckCode(Get(subject, *pair.connector, key, 1000, &byte, 1), subject.refusal);
     Check(pair.connector->closed() == subject.refusal_breaks, "whether the connection lives on");
     if (subject.refusal_breaks) pair = Attach(subject);
     const auto again = Value(subject.context->Register(shared.segment, 0, 4096, Access::kRead));
@@ -208,7 +208,7 @@ void ASegmentOutlivesItsOwnersHandle(const Subject& subject) {
   Pair pair = Attach(subject);
   const Key key = Value(pair.acceptor->Export(shared.registration));
   shared.segment.reset();
-  uint8_t byte;
+  uint8_t byte = 0;  // Valgrind does not see what a device writes
   CheckOk(Get(subject, *pair.connector, key, 1000, &byte, 1));
   Check(byte == Pattern(1000, 7), "the registration holds it");
 }

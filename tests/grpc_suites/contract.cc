@@ -3,6 +3,9 @@
 #include "tests/grpc_suites/contract.h"
 
 #include <grpc/slice_buffer.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
 
 #include <atomic>
 #include <climits>
@@ -13,12 +16,17 @@
 #include <thread>
 #include <vector>
 
+#include "src/core/lib/event_engine/channel_args_endpoint_config.h"
 #include "src/core/lib/gprpp/status_helper.h"
 #include "src/core/lib/gprpp/time.h"
 #include "src/core/lib/iomgr/closure.h"
 #include "src/core/lib/iomgr/error.h"
+#include "src/core/lib/iomgr/ev_posix.h"
 #include "src/core/lib/iomgr/exec_ctx.h"
+#include "src/core/lib/iomgr/socket_utils_posix.h"
+#include "src/core/lib/iomgr/tcp_posix.h"
 #include "tests/grpc_suites/ends.h"
+#include "third_party/ar_grpc/base/keep_alive.h"
 
 namespace ar_grpc::testing {
 namespace {
@@ -256,6 +264,39 @@ void BytesOnTcpAreTheEnd(const std::string& fabric) {
   CheckUnavailable(read.Wait(), "wrote to TCP after it had left it");
   grpc_endpoint_destroy(server);
   grpc_endpoint_destroy(tcp.client);
+}
+
+int Option(int fd, int level, int option) {
+  int value = -1;
+  socklen_t size = sizeof(value);
+  Check(getsockopt(fd, level, option, &value, &size) == 0, "a socket's option");
+  return value;
+}
+
+// A host that dies sends nothing: the kernel is told to ask for it (tests/verbs/test_faults.py has
+// one die).
+void TcpIsKeptAlive(const std::string& fabric) {
+  const auto args = Arguments();
+  const auto listener = fabric::testing::ListenOnLoopback(1);
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const auto* const address = reinterpret_cast<const sockaddr*>(&listener.address);
+  Check(connect(fd, address, sizeof(listener.address)) == 0, "a connection");
+  Check(grpc_set_socket_nonblocking(fd, 1).ok(), "one that does not block");
+  Check(Option(fd, SOL_SOCKET, SO_KEEPALIVE) == 0, "not so by itself");
+  grpc_endpoint* const tcp =
+      grpc_tcp_create(grpc_fd_create(fd, "tcp", /*track_err=*/false),
+                      TcpOptionsFromEndpointConfig(
+                          grpc_event_engine::experimental::ChannelArgsEndpointConfig(args)),
+                      "the other end");
+  auto pair = ConnectOver(fabric);
+  grpc_endpoint* const client =
+      NewEnd(protocol::End::kClient, fabric, std::move(pair.connector), tcp, args);
+  Check(grpc_endpoint_get_fd(client) == fd, "the endpoint's TCP");
+  Check(Option(fd, SOL_SOCKET, SO_KEEPALIVE) == 1, "kept alive");
+  Check(Option(fd, IPPROTO_TCP, TCP_KEEPIDLE) == kKeepAliveIdleSeconds, "asked after a while");
+  Check(Option(fd, IPPROTO_TCP, TCP_KEEPINTVL) == kKeepAliveIntervalSeconds, "and again");
+  Check(Option(fd, IPPROTO_TCP, TCP_KEEPCNT) == kKeepAliveProbes, "so often");
+  grpc_endpoint_destroy(client);
 }
 
 // More of them than any ring of messages holds.
@@ -497,6 +538,7 @@ bool RunContractCase(const std::string& fabric, const std::string& name) {
       {"full", AFullStreamEndsWithThePeer},
       {"tcp-end", TheEndOfTcpIsTheEnd},
       {"tcp-bytes", BytesOnTcpAreTheEnd},
+      {"keep-alive", TcpIsKeptAlive},
       {"releases", ReleasesAreTakenBesideABusyStream},
       {"last-releases", ReleasesBeforeTheEndAreTaken},
       {"share", AReadTakesAShare},

@@ -17,6 +17,9 @@
 #include <utility>
 #include <vector>
 
+#include "src/core/lib/gpr/useful.h"
+#include "src/core/lib/security/credentials/credentials.h"
+#include "src/core/lib/security/security_connector/security_connector.h"
 #include "tests/conformance/testing.h"
 #include "third_party/ar_grpc/base/os.h"
 #include "third_party/ar_grpc/fabric/registry.h"
@@ -254,6 +257,37 @@ void FabricsOfOneChannel(const std::string& fabric) {
   }
 }
 
+// A server's security of this kind. This library's own gRPC is built without any that encrypts.
+class Security final : public grpc_server_security_connector {
+ public:
+  explicit Security(const char* scheme) : grpc_server_security_connector(scheme, nullptr) {}
+  void add_handshakers(const grpc_core::ChannelArgs&, grpc_pollset_set*,
+                       grpc_core::HandshakeManager*) override {}
+  void check_peer(tsi_peer, grpc_endpoint*, const grpc_core::ChannelArgs&,
+                  grpc_core::RefCountedPtr<grpc_auth_context>*, grpc_closure*) override {}
+  void cancel_check_peer(grpc_closure*, grpc_error_handle) override {}
+  int cmp(const grpc_security_connector* other) const override {
+    return grpc_core::QsortCompare(static_cast<const grpc_security_connector*>(this), other);
+  }
+};
+
+// Verbs carries bytes and keys past TLS.
+void FabricsUnderTls() {
+  using Names = std::vector<std::string>;
+  const auto node = protocol::Node::Create({{"shm", "verbs", "tcp"}});
+  const auto allowed = [&](const char* scheme, const std::string& narrowed) {
+    grpc_core::ChannelArgs args;
+    args = args.SetObject(grpc_core::RefCountedPtr<grpc_security_connector>(new Security(scheme)));
+    if (!narrowed.empty()) args = args.Set(kFabricsArg, narrowed);
+    return *FabricsOf(args, *node);
+  };
+  Check(allowed("http", "") == Names{"shm", "verbs", "tcp"}, "in the clear");
+  Check(allowed(GRPC_SSL_URL_SCHEME, "") == Names{"shm", "tcp"}, "under TLS");
+  Check(allowed(GRPC_SSL_URL_SCHEME, "^tcp") == Names{"shm"}, "not named by what it leaves out");
+  Check(allowed(GRPC_SSL_URL_SCHEME, "verbs,tcp") == Names{"verbs", "tcp"}, "named");
+  Check(*FabricsOf(grpc_core::ChannelArgs(), *node) == Names{"shm", "verbs", "tcp"}, "no security");
+}
+
 void Work(Queue* queue, int ms) {
   const gpr_timespec end = In(ms);
   while (gpr_time_cmp(gpr_now(GPR_CLOCK_MONOTONIC), end) < 0) (void)queue->Work(10);
@@ -336,6 +370,8 @@ bool RunSwitchCase(const std::string& fabric, const std::string& name) {
     OnAndOffBesideEachOther(fabric);
   } else if (name == "fabrics") {
     FabricsOfOneChannel(fabric);
+  } else if (name == "tls") {
+    FabricsUnderTls();
   } else if (name == "ends") {
     EndsInTheHandshake(fabric);
   } else {

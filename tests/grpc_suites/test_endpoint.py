@@ -30,6 +30,7 @@ CASES = (
     "full",
     "tcp-end",
     "tcp-bytes",
+    "keep-alive",
     "releases",
     "last-releases",
     "share",
@@ -134,6 +135,12 @@ def test_generators_are_seeded(program: str) -> None:
 def test_fabrics_of_one_channel(program: str, poller: str) -> None:
     """`grpc.ar.fabrics` narrows what one channel or server may use, beside others of its node."""
     assert "ok fabrics over shm" in run(program, "shm", "fabrics", poller=poller)
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_fabrics_under_tls(program: str) -> None:
+    """What TLS does not cover is used under it only where it is named."""
+    assert "ok tls over shm" in run(program, "shm", "tls", poller="poll")
 
 
 @pytest.mark.parametrize("poller", POLLERS)

@@ -5,7 +5,7 @@ export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 mount -t proc p /proc
 told() { sed -n "s/.*\bvm_$1=\([^ ]*\).*/\1/p" /proc/cmdline; }
 folder=$(told folder) address=$(told address) driver=$(told driver) interface=$(told interface)
-delay=$(told delay) loss=$(told loss)
+delay=$(told delay) loss=$(told loss) reorder=$(told reorder)
 
 # The machine's files below, what is written here in memory above them.
 mount -t tmpfs t /mnt
@@ -20,6 +20,11 @@ mount -t devpts -o ptmxmode=666 p $root/dev/pts
 mount -t tmpfs s $root/dev/shm
 mount -t tmpfs r $root/run
 mount -t hostfs h "$root$folder" -o "$folder"
+mapfile -d '' -t shared <"$folder/shared"
+for each in "${shared[@]}"; do
+  mkdir -p "$root$each"
+  mount -t hostfs h "$root$each" -o "$each"
+done
 ln -sf /proc/self/fd $root/dev/fd
 # perftest wants the line "cpu MHz", which this kernel's own file lacks.
 mount --bind "$folder/cpuinfo" $root/proc/cpuinfo
@@ -31,7 +36,8 @@ network() {
       ip link set veth0 mtu 9000 && ip link set veth1 mtu 9000 up
   fi && ip addr add "$address/24" dev "$interface" && ip link set "$interface" up &&
     rdma link add "${driver}0" type "$driver" netdev "$interface" &&
-    tc qdisc add dev "$interface" root netem limit 100000 delay "$delay" loss "$loss"
+    tc qdisc add dev "$interface" root netem limit 100000 delay "$delay" loss "$loss" \
+      ${reorder:+reorder "$reorder"}
 }
 # What was sent may still wait in a slow link's queue, and would go with the host. It stays there
 # where the other host has gone.

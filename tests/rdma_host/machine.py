@@ -61,21 +61,27 @@ _POLL_S = 0.02
 @dataclass(frozen=True)
 class Guest:
     """What a virtual host is to run: `words` is a command, `environment` all that it gets of one
-    (default: this process's)."""
+    (default: this process's).
+
+    What it writes in a folder of `shared` is written on this machine; all else that it writes is
+    seen by it alone.
+    """
 
     words: Sequence[str]
     environment: Mapping[str, str] | None = None
     cwd: Path = field(default_factory=Path.cwd)
+    shared: Sequence[Path] = ()
 
 
 @dataclass(frozen=True)
 class Link:
     """The RDMA driver, and how the link between two hosts behaves: a delay in ms each way, and the
-    percentage of packets that are lost."""
+    percentages of packets that are lost, and that are not delayed and so overtake others."""
 
     driver: str = "rxe"
     delay_ms: float = 0.0
     loss_percent: float = 0.0
+    reorder_percent: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -162,6 +168,10 @@ class Machine:
             self._child.kill()
         return False
 
+    def kill(self) -> None:
+        """Ends the host at once, as a loss of power would: nothing is sent any more."""
+        self._child.kill()
+
     def output(self, name: str) -> str:
         """What the command has written so far to `stdout` or `stderr`."""
         return self._outputs[name].text(self.ended())
@@ -205,6 +215,15 @@ def _check_memory(megabytes: int, hosts: int) -> None:
         )
 
 
+def _check_shared(guests: Sequence[Guest]) -> None:
+    for folder in (each for guest in guests for each in guest.shared):
+        if not folder.is_dir():
+            raise ArtfError(
+                f"{folder} is no folder that a virtual RDMA host could share",
+                "make it, or name another one with --share",
+            )
+
+
 def _start(
     group: supervise.Group,
     folder: Path,
@@ -218,6 +237,8 @@ def _start(
     pairs = (f"{name}={value}" for name, value in environment.items())
     (folder / "environment").write_bytes(b"\0".join(map(os.fsencode, pairs)) + b"\0")
     (folder / "cwd").write_text(str(guest.cwd))
+    shared = (os.fsencode(each.resolve()) + b"\0" for each in guest.shared)
+    (folder / "shared").write_bytes(b"".join(shared))
     # The rest of a file that the kernel makes anew at each read.
     (folder / "cpuinfo").write_text(Path("/proc/cpuinfo").read_text())
     init = folder / "init"
@@ -227,9 +248,10 @@ def _start(
     # Not the first process of its namespace: that one cannot kill itself with a signal, and a
     # kernel that panics would try for ever.
     command += ["setsid", "--fork", "--wait"]
-    # A processor each; one that moves between processors loses time.
+    # A processor each; one that moves between processors loses time. Not the first one for every
+    # single host: suites run side by side.
     cores = sorted(os.sched_getaffinity(0))
-    command += ["taskset", "-c", str(cores[number % len(cores)]), *arguments]
+    command += ["taskset", "-c", str(cores[(os.getpid() + number) % len(cores)]), *arguments]
     command += [f"init={init}", f"vm_folder={folder}", f"vm_address={ADDRESSES[number]}"]
     command += [f"umid=host{number}", f"uml_dir={folder}/"]
     env = {**os.environ, "TMPDIR": str(_MEMORY)}
@@ -267,11 +289,14 @@ def boot(guests: Sequence[Guest], link: Link, memory_mb: int = 2048) -> Iterator
 
     Raises ArtfError when a host cannot be had here.
     """
+    _check_shared(guests)
     image = prepare()
     _check_memory(memory_mb, len(guests))
     arguments = [str(image), f"mem={memory_mb}M", "root=/dev/root", "rootfstype=hostfs"]
     arguments += ["rootflags=/", "ro", "quiet", "loglevel=1", f"vm_driver={link.driver}"]
     arguments += [f"vm_delay={link.delay_ms:g}ms", f"vm_loss={link.loss_percent:g}%"]
+    if link.reorder_percent:
+        arguments += [f"vm_reorder={link.reorder_percent:g}%"]
     with ExitStack() as stack:
         logs = stack.enter_context(supervise.log_folder("rdma-host"))
         cables: Sequence[socket.socket | None] = [None]

@@ -434,7 +434,7 @@ void EachFabricIsMeasuredOnce() {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
     return Assumed(fabric);
   });
-  EXPECT(selector.Print() == SchemeTable::Make(AssumedTcp()).Print(false, false));
+  EXPECT(selector.Print(true) == SchemeTable::Make(AssumedTcp()).Print(false, false));
   EXPECT(measured == 1);
   std::vector<std::thread> threads;
   for (int i = 0; i < 4; ++i) {
@@ -447,7 +447,8 @@ void EachFabricIsMeasuredOnce() {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT(measured == 2);
-  EXPECT(selector.Print() == SchemeTable::Make(AssumedShm()).Print(true, true));
+  EXPECT(selector.Print(true) == SchemeTable::Make(AssumedShm()).Print(true, true));
+  EXPECT(selector.Print(false) == SchemeTable::Make(AssumedShm()).Print(true, false));
   EXPECT(&selector.TableFor("shm") == &selector.TableFor("shm"));
 }
 

@@ -65,6 +65,12 @@ class Model {
     return true;
   }
 
+  void Warm(const Range& range) {
+    for (uint64_t page = range.offset / kPage; page < range.end() / kPage; ++page) {
+      resident_[page] = true;
+    }
+  }
+
   void Free(uint64_t offset, uint64_t length) {
     for (uint64_t at = offset; at < offset + length; at += ExtentAllocator::kGranule) {
       used_[at / ExtentAllocator::kGranule] = false;
@@ -123,6 +129,11 @@ bool FollowsModel(unsigned seed) {
       good &= good && Expect(model.Use(*offset, *length), "no overlap");
       if (good) live.emplace_back(*offset, *length);
       if (good) in_use += *length;
+    } else if (what == 52) {
+      const uint64_t first = random() % (kSize / kPage);
+      const Range pages{first * kPage, (1 + random() % (kSize / kPage - first)) * kPage};
+      allocator.Warm(pages);
+      model.Warm(pages);
     } else if (what < 99 && !live.empty()) {
       std::swap(live[random() % live.size()], live.back());
       const auto [offset, length] = live.back();
@@ -149,6 +160,13 @@ bool FollowsModel(unsigned seed) {
     }
     good &= Expect(allocator.counters().in_use == in_use, "in_use");
   }
+  std::sort(live.begin(), live.end());
+  const std::vector<Range> used = allocator.InUse();
+  good &= Expect(std::equal(used.begin(), used.end(), live.begin(), live.end(),
+                            [](const Range& range, const std::pair<uint64_t, uint64_t>& one) {
+                              return range.offset == one.first && range.length == one.second;
+                            }),
+                 "what is in use");
   for (const auto& [offset, length] : live) good &= Expect(allocator.Free(offset), "a last free");
   const std::optional<uint64_t> all = allocator.Allocate(kSize, 1);
   return Expect(all && *all == 0, "all coalesces") && good;
@@ -178,12 +196,19 @@ bool PrefersWarmMemory() {
   const std::vector<Range> idle = allocator.Trim(now += kInterval);
   good &= Expect(idle.size() == 1 && idle[0].offset == low && idle[0].length == 4 * kMiB, "idle");
   // While it is being discarded it is nobody's.
-  const uint64_t cold = *allocator.Allocate(4 * kMiB, 1);
+  bool needed_cold = false;
+  const uint64_t cold = *allocator.Allocate(4 * kMiB, 1, &needed_cold);
+  good &= Expect(needed_cold, "it held no memory");
   good &= Expect(cold == 6 * kMiB, "not what is being discarded");
   good &= Expect(allocator.Return(idle[0], true), "return");
   good &= Expect(allocator.Free(high), "free");
-  good &= Expect(allocator.Allocate(kMiB / 2, 1) == high, "warm before cold, though it is higher");
+  needed_cold = false;
+  good &= Expect(allocator.Allocate(kMiB / 2, 1, &needed_cold) == high && !needed_cold,
+                 "warm before cold, though it is higher");
   good &= Expect(allocator.Allocate(kMiB, 1) == low, "then the lowest cold");
+  allocator.Warm({16 * kMiB, kMiB});
+  good &= Expect(allocator.Allocate(kMiB, 1, &needed_cold) == 16 * kMiB && !needed_cold,
+                 "or what else holds memory");
   return good;
 }
 

@@ -6,76 +6,45 @@
 
 #include <infiniband/verbs.h>
 
-#include <cstddef>
 #include <cstdio>
-#include <type_traits>
 
+#include "tests/verbs/same_abi.h"
 #include "third_party/ar_grpc/fabric/verbs/library.h"
 
 namespace abi = ar_grpc::fabric::verbs::abi;
 
-#define SAME_SIZE(ours, theirs) static_assert(sizeof(abi::ours) == sizeof(theirs), #ours)
-#define SAME_PLACE(ours, our_member, theirs, their_member)                                       \
-  static_assert(offsetof(abi::ours, our_member) == offsetof(theirs, their_member), #our_member); \
-  static_assert(sizeof(abi::ours::our_member) == sizeof(theirs::their_member), #our_member)
-#define SAME_NUMBER(ours, theirs) static_assert(static_cast<int>(abi::ours) == (theirs), #ours)
-
-// Arguments and results that are as wide, and pointers where those are.
-template <typename Ours, typename Theirs>
-constexpr bool SameWord() {
-  if constexpr (std::is_void_v<Ours> || std::is_void_v<Theirs>) {
-    return std::is_void_v<Ours> && std::is_void_v<Theirs>;
-  } else {
-    return sizeof(Ours) == sizeof(Theirs) && std::is_pointer_v<Ours> == std::is_pointer_v<Theirs>;
-  }
-}
-template <typename Ours, typename Theirs>
-struct SameCall : std::false_type {};
-template <typename Our, typename... Ours, typename Their, typename... Theirs>
-struct SameCall<Our (*)(Ours...), Their (*)(Theirs...)> {
-  static constexpr bool Same() {
-    if constexpr (sizeof...(Ours) == sizeof...(Theirs)) {
-      return SameWord<Our, Their>() && (SameWord<Ours, Theirs>() && ...);
-    } else {
-      return false;
-    }
-  }
-  static constexpr bool value = Same();
-};
-#define SAME_CALL(ours, theirs)                                                            \
-  static_assert(                                                                           \
-      SameCall<decltype(ar_grpc::fabric::verbs::Library::ours), decltype(&theirs)>::value, \
-      #theirs)
-
-SAME_CALL(get_device_list, ibv_get_device_list);
-SAME_CALL(free_device_list, ibv_free_device_list);
-SAME_CALL(get_device_name, ibv_get_device_name);
-SAME_CALL(open_device, ibv_open_device);
-SAME_CALL(close_device, ibv_close_device);
-SAME_CALL(query_device, ibv_query_device);
-SAME_CALL(query_port, ibv_query_port);
-SAME_CALL(query_gid_table, _ibv_query_gid_table);
-SAME_CALL(alloc_pd, ibv_alloc_pd);
-SAME_CALL(dealloc_pd, ibv_dealloc_pd);
-SAME_CALL(reg_mr, ibv_reg_mr);
-SAME_CALL(dereg_mr, ibv_dereg_mr);
-SAME_CALL(create_comp_channel, ibv_create_comp_channel);
-SAME_CALL(destroy_comp_channel, ibv_destroy_comp_channel);
-SAME_CALL(create_cq, ibv_create_cq);
-SAME_CALL(destroy_cq, ibv_destroy_cq);
-SAME_CALL(get_cq_event, ibv_get_cq_event);
-SAME_CALL(ack_cq_events, ibv_ack_cq_events);
-SAME_CALL(create_qp, ibv_create_qp);
-SAME_CALL(modify_qp, ibv_modify_qp);
-SAME_CALL(destroy_qp, ibv_destroy_qp);
-SAME_CALL(get_async_event, ibv_get_async_event);
-SAME_CALL(ack_async_event, ibv_ack_async_event);
-SAME_CALL(wc_status_str, ibv_wc_status_str);
-SAME_CALL(event_type_str, ibv_event_type_str);
+#define SAME_FUNCTION(ours, theirs) SAME_CALL(Library, ours, theirs)
+SAME_FUNCTION(get_device_list, ibv_get_device_list);
+SAME_FUNCTION(free_device_list, ibv_free_device_list);
+SAME_FUNCTION(get_device_name, ibv_get_device_name);
+SAME_FUNCTION(open_device, ibv_open_device);
+SAME_FUNCTION(close_device, ibv_close_device);
+SAME_FUNCTION(query_device, ibv_query_device);
+SAME_FUNCTION(query_port, ibv_query_port);
+SAME_FUNCTION(query_gid_table, _ibv_query_gid_table);
+SAME_FUNCTION(query_pkey, ibv_query_pkey);
+SAME_FUNCTION(alloc_pd, ibv_alloc_pd);
+SAME_FUNCTION(dealloc_pd, ibv_dealloc_pd);
+SAME_FUNCTION(reg_mr, ibv_reg_mr);
+SAME_FUNCTION(dereg_mr, ibv_dereg_mr);
+SAME_FUNCTION(create_comp_channel, ibv_create_comp_channel);
+SAME_FUNCTION(destroy_comp_channel, ibv_destroy_comp_channel);
+SAME_FUNCTION(create_cq, ibv_create_cq);
+SAME_FUNCTION(destroy_cq, ibv_destroy_cq);
+SAME_FUNCTION(get_cq_event, ibv_get_cq_event);
+SAME_FUNCTION(ack_cq_events, ibv_ack_cq_events);
+SAME_FUNCTION(create_qp, ibv_create_qp);
+SAME_FUNCTION(modify_qp, ibv_modify_qp);
+SAME_FUNCTION(destroy_qp, ibv_destroy_qp);
+SAME_FUNCTION(get_async_event, ibv_get_async_event);
+SAME_FUNCTION(ack_async_event, ibv_ack_async_event);
+SAME_FUNCTION(wc_status_str, ibv_wc_status_str);
+SAME_FUNCTION(event_type_str, ibv_event_type_str);
 
 SAME_PLACE(Device, node_type, ibv_device, node_type);
 SAME_PLACE(Device, transport_type, ibv_device, transport_type);
 SAME_NUMBER(kTransportInfiniBand, IBV_TRANSPORT_IB);
+SAME_NUMBER(kTransportIwarp, IBV_TRANSPORT_IWARP);
 
 SAME_SIZE(ContextOperations, ibv_context_ops);
 SAME_PLACE(ContextOperations, poll_cq, ibv_context_ops, poll_cq);
@@ -107,6 +76,10 @@ SAME_PLACE(PortAttributes, active_mtu, ibv_port_attr, active_mtu);
 SAME_PLACE(PortAttributes, gid_count, ibv_port_attr, gid_tbl_len);
 SAME_PLACE(PortAttributes, max_msg_sz, ibv_port_attr, max_msg_sz);
 SAME_PLACE(PortAttributes, lid, ibv_port_attr, lid);
+SAME_PLACE(PortAttributes, pkey_count, ibv_port_attr, pkey_tbl_len);
+SAME_PLACE(PortAttributes, active_width, ibv_port_attr, active_width);
+SAME_PLACE(PortAttributes, active_speed, ibv_port_attr, active_speed);
+SAME_PLACE(PortAttributes, physical_state, ibv_port_attr, phys_state);
 SAME_PLACE(PortAttributes, link_layer, ibv_port_attr, link_layer);
 
 SAME_NUMBER(kGidTypeInfiniBand, IBV_GID_TYPE_IB);

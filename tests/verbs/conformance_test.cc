@@ -9,12 +9,20 @@
 namespace ar_grpc::fabric::testing {
 namespace {
 
+// The third byte of its brochure says so.
+bool OverIwarp() {
+  const StatusOr<std::string> brochure = verbs::Get().Brochure();
+  return brochure.ok() && brochure->size() > 2 && (*brochure)[2] == 3;
+}
+
 Subject Verbs() {
   Subject subject;
   subject.name = "verbs";
   subject.context = subject.other = &verbs::Get();
   subject.by_token = false;
   subject.refusal_breaks = true;
+  if (OverIwarp()) subject.refusal = StatusCode::kUnavailable;
+  subject.fewer_rounds = 20;
   subject.by_default = false;
   return subject;
 }

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 
 import pytest
 
 from artf_cli.errors import ArtfError
 from rdma_host import machine
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Builds the kernel outside of any test's time limit: beside other suites it takes longer."""
+    if session.items and not session.config.option.collectonly:
+        # The fixture says why not.
+        with suppress(ArtfError):
+            machine.prepare()
 
 
 @pytest.fixture(scope="session", autouse=True)

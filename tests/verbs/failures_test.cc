@@ -9,20 +9,34 @@
 
 #include <atomic>
 #include <cerrno>
+#include <string>
 #include <thread>
+#include <type_traits>
 #include <vector>
 
+#include "tests/verbs/library_to_wrap.h"
 #include "tests/verbs/pair.h"
 #include "third_party/ar_grpc/base/reactor.h"
+#include "third_party/ar_grpc/fabric/verbs/flow_control.h"
 #include "third_party/ar_grpc/fabric/verbs/library.h"
+#include "third_party/ar_grpc/fabric/verbs/rdmacm_library.h"
 #include "third_party/ar_grpc/fabric/verbs/verbs.h"
 #include "third_party/ar_grpc/memory/segment.h"
 
 namespace ar_grpc::fabric::verbs::testing {
 namespace {
 
-// As they are in the library.
+// As they are in the libraries.
 Library real;
+RdmacmLibrary real_rdmacm;
+template <typename Owner>
+const Owner& Real() {
+  if constexpr (std::is_same_v<Owner, RdmacmLibrary>) {
+    return real_rdmacm;
+  } else {
+    return real;
+  }
+}
 abi::ContextOperations real_operations;
 
 // Which call of a function fails, from now on; 0: none.
@@ -65,18 +79,29 @@ struct Ender<kFunction, kMaker> {
 // Gives kAnswer, and EIO as errno.
 template <auto kFunction, int kAnswer>
 struct Refuser;
-template <typename Result, typename... Arguments, Result (*Library::*kFunction)(Arguments...),
-          int kAnswer>
+template <typename Owner, typename Result, typename... Arguments,
+          Result (*Owner::*kFunction)(Arguments...), int kAnswer>
 struct Refuser<kFunction, kAnswer> {
   static Result Call(Arguments... arguments) {
-    if (Fails(&nth_fails<kFunction>, EIO)) return kAnswer;
-    return (real.*kFunction)(arguments...);
+    if (Fails(&nth_fails<kFunction>, EIO)) {
+      if constexpr (std::is_pointer_v<Result>) {
+        return nullptr;
+      } else {
+        return kAnswer;
+      }
+    }
+    return (Real<Owner>().*kFunction)(arguments...);
   }
 };
 
 Nth post_fails{0};
 int PostSend(abi::QueuePair* pair, abi::SendRequest* request, abi::SendRequest** refused) {
   return Fails(&post_fails, EIO) ? EIO : real_operations.post_send(pair, request, refused);
+}
+
+Nth receive_fails{0};
+int PostReceive(abi::QueuePair* pair, abi::ReceiveRequest* request, abi::ReceiveRequest** refused) {
+  return Fails(&receive_fails, ENOMEM) ? ENOMEM : real_operations.post_recv(pair, request, refused);
 }
 
 Nth poll_fails{0};
@@ -103,6 +128,7 @@ abi::Context* OpenDevice(abi::Device* device) {
   if (context == nullptr) return nullptr;
   real_operations = context->operations;
   context->operations.post_send = PostSend;
+  context->operations.post_recv = PostReceive;
   context->operations.poll_cq = Poll;
   context->operations.req_notify_cq = Notify;
   return context;
@@ -114,14 +140,13 @@ void WrapPair(Library* library) {
   library->*kEnder = Ender<kEnder, kMaker>::Call;
 }
 
-template <auto kFunction, int kAnswer>
-void Wrap(Library* library) {
+template <auto kFunction, int kAnswer, typename Owner>
+void Wrap(Owner* library) {
   library->*kFunction = Refuser<kFunction, kAnswer>::Call;
 }
 
 void WrapAll() {
-  // The fabric's own, which it made as an object that can be changed.
-  auto* const library = const_cast<Library*>(Value(LoadLibrary()));
+  Library* const library = LibraryToWrap();
   real = *library;
   WrapPair<&Library::get_device_list, &Library::free_device_list>(library);
   WrapPair<&Library::open_device, &Library::close_device>(library);
@@ -135,8 +160,38 @@ void WrapAll() {
   Wrap<&Library::query_device, EIO>(library);
   Wrap<&Library::query_port, EIO>(library);
   Wrap<&Library::query_gid_table, -EIO>(library);
+  Wrap<&Library::query_pkey, -1>(library);
   Wrap<&Library::modify_qp, EIO>(library);
   Wrap<&Library::get_cq_event, -1>(library);
+}
+
+void WrapRdmacm() {
+  RdmacmLibrary* const library = RdmacmToWrap();
+  real_rdmacm = *library;
+  Wrap<&RdmacmLibrary::create_event_channel, 0>(library);
+  Wrap<&RdmacmLibrary::create_id, -1>(library);
+  Wrap<&RdmacmLibrary::bind_addr, -1>(library);
+  Wrap<&RdmacmLibrary::listen, -1>(library);
+  Wrap<&RdmacmLibrary::resolve_addr, -1>(library);
+  Wrap<&RdmacmLibrary::resolve_route, -1>(library);
+  Wrap<&RdmacmLibrary::connect, -1>(library);
+  Wrap<&RdmacmLibrary::accept, -1>(library);
+  Wrap<&RdmacmLibrary::get_cm_event, -1>(library);
+}
+
+// The only one.
+struct TheDevice {
+  std::string name;
+  bool iwarp = false;
+};
+TheDevice Find() {
+  int count = 0;
+  abi::Device** const list = real.get_device_list(&count);
+  Check(list != nullptr && count == 1, "not one device");
+  const TheDevice found = {real.get_device_name(list[0]),
+                           list[0]->transport_type == abi::kTransportIwarp};
+  real.free_device_list(list);
+  return found;
 }
 
 // Two ends meet, one reads from the other twice, and both close.
@@ -174,13 +229,14 @@ Status Attempt() {
 }
 
 // What is there while a device is open and has no connections.
-bool Quiet(size_t descriptors) {
+bool Quiet(size_t descriptors, bool iwarp) {
   return living<&Library::get_device_list> == 0 && living<&Library::open_device> == 1 &&
          living<&Library::alloc_pd> == 1 && living<&Library::reg_mr> == 0 &&
          living<&Library::create_comp_channel> == 1 && living<&Library::create_cq> == 0 &&
          living<&Library::create_qp> == 0 &&
-         // Of its commands, its events and its completions.
-         Descriptors() == descriptors + 3;
+         // Of its commands, its events and its completions. librdmacm has its own of the first two,
+         // and one for events.
+         Descriptors() == descriptors + (iwarp ? 6 : 3);
 }
 
 struct Case {
@@ -188,14 +244,12 @@ struct Case {
   Nth* nth;
   int call;
   StatusCode code;
-  const char* says;
+  std::string says;
   Nth* other = nullptr;  // whose first call fails, too
 };
 
-void Run(const Case& one) {
+void Run(const Case& one, bool iwarp) {
   RunOnReactor([] {});
-  int count = 0;
-  real.free_device_list(real.get_device_list(&count));
   const size_t descriptors = Descriptors();
   *one.nth = one.call;
   if (one.other != nullptr) *one.other = 1;
@@ -203,7 +257,7 @@ void Run(const Case& one) {
   Check(*one.nth == 0 && (one.other == nullptr || *one.other == 0), "the call did not come");
   CheckCode(Attempt(), StatusCode::kOk);
   const auto begin = std::chrono::steady_clock::now();
-  while (!Quiet(descriptors)) {
+  while (!Quiet(descriptors, iwarp)) {
     Check(std::chrono::steady_clock::now() - begin < kPatience, "something is left");
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
@@ -214,45 +268,98 @@ constexpr Nth* Of() {
   return &nth_fails<kFunction>;
 }
 
-// In the order of the calls. The server's end comes before the client's, and the client connects
-// first.
-const std::vector<Case>& Cases() {
-  constexpr auto kOk = StatusCode::kOk;
-  constexpr auto kUnavailable = StatusCode::kUnavailable;
-  constexpr auto kExhausted = StatusCode::kResourceExhausted;
-  static const auto* const cases = new std::vector<Case>{
+constexpr auto kOk = StatusCode::kOk;
+constexpr auto kUnavailable = StatusCode::kUnavailable;
+constexpr auto kExhausted = StatusCode::kResourceExhausted;
+
+// In the order of the calls. The server's end comes before the client's.
+std::vector<Case> OfAll(const std::string& device) {
+  const std::string port = device + "/1";
+  return {
       {"get_device_list", Of<&Library::get_device_list>(), 1, kUnavailable, "listing RDMA devices"},
-      {"open_device", Of<&Library::open_device>(), 1, kUnavailable, "rxe0: cannot be opened"},
-      {"query_device", Of<&Library::query_device>(), 1, kUnavailable, "rxe0: cannot be queried"},
-      {"query_port", Of<&Library::query_port>(), 1, kUnavailable, "port of rxe0 cannot be queried"},
-      {"query_gid_table", Of<&Library::query_gid_table>(), 1, kUnavailable, "the GIDs of rxe0"},
-      {"alloc_pd", Of<&Library::alloc_pd>(), 1, kUnavailable, "rxe0: no protection domain"},
+      {"open_device", Of<&Library::open_device>(), 1, kUnavailable, device + ": cannot be opened"},
+      {"query_device", Of<&Library::query_device>(), 1, kUnavailable,
+       device + ": cannot be queried"},
+      {"query_port", Of<&Library::query_port>(), 1, kUnavailable, "port of " + port + " cannot"},
+      {"alloc_pd", Of<&Library::alloc_pd>(), 1, kUnavailable, port + ": no protection domain"},
       {"create_comp_channel", Of<&Library::create_comp_channel>(), 1, kUnavailable,
        "no completion channel"},
-      {"reg_mr", Of<&Library::reg_mr>(), 1, kExhausted, "registering 100000 bytes with rxe0/1"},
-      {"query_port of a server", Of<&Library::query_port>(), 3, kUnavailable, "port of rxe0/1"},
-      {"query_gid_table of a server", Of<&Library::query_gid_table>(), 2, kUnavailable, "the GIDs"},
-      {"create_cq", Of<&Library::create_cq>(), 1, kExhausted, "a completion queue of rxe0/1"},
-      {"create_qp", Of<&Library::create_qp>(), 1, kExhausted, "a queue pair of rxe0/1"},
+      {"reg_mr", Of<&Library::reg_mr>(), 1, kExhausted, "registering 100000 bytes with " + port},
+      {"query_port of a server", Of<&Library::query_port>(), 3, kUnavailable, "port of " + port},
+      {"reg_mr of a server's buffers", Of<&Library::reg_mr>(), 2, kExhausted, "with " + port},
+      {"create_cq", Of<&Library::create_cq>(), 1, kExhausted, "a completion queue of " + port},
+      {"create_cq of what comes", Of<&Library::create_cq>(), 2, kExhausted, "a completion queue"},
+      {"create_qp", Of<&Library::create_qp>(), 1, kExhausted, "a queue pair of " + port},
       {"modify_qp to be initialized", Of<&Library::modify_qp>(), 1, kUnavailable, "initialized"},
-      {"req_notify_cq", &notify_fails, 1, kUnavailable, "asking rxe0/1 for events"},
-      {"create_cq of a client", Of<&Library::create_cq>(), 2, kExhausted, "a completion queue"},
+      {"post_recv", &receive_fails, 1, kExhausted, "posting receive buffers to " + port},
+      {"the last post_recv", &receive_fails, kFirstReceiveBuffers, kExhausted,
+       "posting receive buffers"},
+      {"req_notify_cq", &notify_fails, 1, kUnavailable, "asking " + port + " for events"},
+      {"req_notify_cq of a client", &notify_fails, 2, kUnavailable, "asking " + port},
+      {"reg_mr of a client's buffers", Of<&Library::reg_mr>(), 3, kExhausted, "with " + port},
+      {"create_cq of a client", Of<&Library::create_cq>(), 3, kExhausted, "a completion queue"},
+      {"reg_mr of a target", Of<&Library::reg_mr>(), 4, kExhausted, "registering 100000 bytes"},
+      {"post_send", &post_fails, 1, kUnavailable, "posting to " + port + ": Input/output error"},
+      {"get_cq_event", Of<&Library::get_cq_event>(), 1, kUnavailable, port + ": its events"},
+      {"req_notify_cq for a read", &notify_fails, 3, kUnavailable, "asking " + port},
+      {"poll_cq", &poll_fails, 1, kUnavailable, port + " gives no completions"},
+      {"destroy_qp", &destroy_is_refused, 1, kOk, ""},
+      {"destroy_qp of a device that has gone", Of<&Library::get_cq_event>(), 1, kUnavailable,
+       port + ": its events", &destroy_is_late},
+  };
+}
+
+// The client connects first.
+std::vector<Case> OfRoce(const std::string& device) {
+  const std::string port = device + "/1";
+  return {
+      {"query_gid_table", Of<&Library::query_gid_table>(), 1, kUnavailable, "the GIDs of " + port},
+      {"query_pkey", Of<&Library::query_pkey>(), 1, kUnavailable, "the partition key of " + port},
+      {"query_gid_table of a server", Of<&Library::query_gid_table>(), 2, kUnavailable, "the GIDs"},
       {"create_qp of a client", Of<&Library::create_qp>(), 2, kExhausted, "a queue pair"},
       {"modify_qp to be connected", Of<&Library::modify_qp>(), 3, kUnavailable, "connected to"},
       {"modify_qp to be ready", Of<&Library::modify_qp>(), 4, kUnavailable, "ready to send"},
       {"modify_qp of a server", Of<&Library::modify_qp>(), 5, kUnavailable, "connected to"},
       {"modify_qp of a server to be ready", Of<&Library::modify_qp>(), 6, kUnavailable, "ready"},
-      {"reg_mr of a target", Of<&Library::reg_mr>(), 2, kExhausted, "registering 100000 bytes"},
-      {"post_send", &post_fails, 1, kUnavailable, "posting to rxe0/1: Input/output error"},
-      {"get_cq_event", Of<&Library::get_cq_event>(), 1, kUnavailable, "rxe0/1: its events"},
-      {"req_notify_cq after an event", &notify_fails, 3, kUnavailable, "asking rxe0/1 for events"},
-      {"poll_cq", &poll_fails, 1, kUnavailable, "rxe0/1 gives no completions"},
       {"modify_qp to be stopped", Of<&Library::modify_qp>(), 7, kOk, ""},
-      {"destroy_qp", &destroy_is_refused, 1, kOk, ""},
-      {"destroy_qp of a device that has gone", Of<&Library::get_cq_event>(), 1, kUnavailable,
-       "rxe0/1: its events", &destroy_is_late},
   };
-  return *cases;
+}
+
+// A queue pair is asked for twice: the first time with more inline bytes than soft-iWARP takes.
+std::vector<Case> OfIwarp(const std::string& device) {
+  using Rdmacm = RdmacmLibrary;
+  return {
+      {"create_qp of a client", Of<&Library::create_qp>(), 3, kExhausted, "a queue pair"},
+      {"modify_qp to be stopped", Of<&Library::modify_qp>(), 3, kOk, ""},
+      {"create_event_channel", Of<&Rdmacm::create_event_channel>(), 1, kUnavailable,
+       device + "/1: no channel for events of librdmacm"},
+      {"create_id", Of<&Rdmacm::create_id>(), 1, kUnavailable,
+       device + "/1: librdmacm finds it by no IP address: give its network device one"},
+      {"bind_addr", Of<&Rdmacm::bind_addr>(), 1, kUnavailable, "librdmacm finds it by no IP"},
+      {"create_id of a server", Of<&Rdmacm::create_id>(), 2, kUnavailable,
+       "an id of librdmacm for " + device},
+      {"bind_addr of a server", Of<&Rdmacm::bind_addr>(), 2, kUnavailable,
+       "listening at 10.77.0.1 with " + device},
+      {"listen", Of<&Rdmacm::listen>(), 1, kUnavailable, "listening at 10.77.0.1 with " + device},
+      {"create_id of a client", Of<&Rdmacm::create_id>(), 3, kUnavailable,
+       "an id of librdmacm for " + device},
+      {"resolve_addr", Of<&Rdmacm::resolve_addr>(), 1, kUnavailable,
+       "looking for the peer's address from " + device},
+      {"resolve_route", Of<&Rdmacm::resolve_route>(), 1, kUnavailable,
+       "looking for a route from " + device},
+      {"connect", Of<&Rdmacm::connect>(), 1, kUnavailable, "connecting a queue pair of " + device},
+      {"accept", Of<&Rdmacm::accept>(), 1, kUnavailable, device + "/1: connecting over iWARP"},
+      {"get_cm_event", Of<&Rdmacm::get_cm_event>(), 1, kUnavailable,
+       device + "/1: connecting over iWARP: librdmacm's events: Input/output error"},
+  };
+}
+
+std::vector<Case> CasesOf(const TheDevice& device) {
+  std::vector<Case> cases = OfAll(device.name);
+  for (Case& one : device.iwarp ? OfIwarp(device.name) : OfRoce(device.name)) {
+    cases.push_back(std::move(one));
+  }
+  return cases;
 }
 
 }  // namespace
@@ -261,14 +368,17 @@ const std::vector<Case>& Cases() {
 int main() {
   using namespace ar_grpc::fabric::verbs::testing;  // NOLINT: a test's main
   WrapAll();
-  for (const Case& one : Cases()) {
+  const TheDevice device = Find();
+  if (device.iwarp) WrapRdmacm();
+  const std::vector<Case> cases = CasesOf(device);
+  for (const Case& one : cases) {
     std::printf("%s: ", one.name);
     std::fflush(stdout);
     const auto begin = std::chrono::steady_clock::now();
     const pid_t child = fork();
     Check(child >= 0, "fork");
     if (child == 0) {
-      Run(one);
+      Run(one, device.iwarp);
       std::_Exit(0);
     }
     int status = -1;
@@ -276,6 +386,6 @@ int main() {
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
     std::printf("ok (%.2f s)\n", took.count());
   }
-  std::printf("%zu calls failed\n", Cases().size());
+  std::printf("%zu calls failed\n", cases.size());
   return 0;
 }

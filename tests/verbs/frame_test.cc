@@ -6,6 +6,7 @@
 #include "third_party/ar_grpc/fabric/verbs/frame.h"
 
 #include <random>
+#include <vector>
 
 #include "tests/verbs/pair.h"
 #include "third_party/ar_grpc/fabric/verbs/remote_key.h"
@@ -22,6 +23,13 @@ Address Ethernet() {
       {Family::kIpv4, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 77, 0, 1}, 1},
       {Family::kIpv6, {0xfe, 0x80, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8}, 0},
   };
+  return address;
+}
+
+Address RoceV1() {
+  Address address;
+  address.link_layer = abi::kLinkLayerEthernet;
+  address.names = {{Family::kRoceV1, {0xfe, 0x80, 0, 0, 0, 0, 0, 0, 2, 2, 3, 4, 5, 6, 7, 8}, 4}};
   return address;
 }
 
@@ -45,9 +53,11 @@ Hello SomeHello() {
 }
 
 void CheckAddress(const Address& address) {
-  const bool ethernet = address.link_layer == abi::kLinkLayerEthernet;
+  const bool ethernet =
+      address.link_layer == abi::kLinkLayerEthernet || address.link_layer == kLinkLayerIwarp;
   Check(ethernet || address.link_layer == abi::kLinkLayerInfiniBand, "a link layer");
-  Check(address.names.size() == 1 || address.names.size() == 2, "as many names");
+  Check(address.names.size() >= 1 && address.names.size() <= 3, "as many names");
+  Check((address.pkey & kPartition) != 0, "no partition");
   for (const NetworkName& name : address.names) {
     Check(ethernet != (name.family == Family::kInfiniBand), "a family of another link layer");
     Check(name.gid[0] != 0xff, "a multicast address");
@@ -98,10 +108,12 @@ void ReadsWhatItWrote() {
   Check(hello.number == 17 && hello.first_psn == 0xffffff && hello.seal == kSeal, "numbers");
   Check(hello.mtu == abi::kLargestMtu && hello.most_reads == 16, "limits");
   Check(hello.most_served_reads == 1 && hello.address.names.size() == 2, "the rest");
-  for (const Address& address : {Ethernet(), InfiniBand()}) {
+  for (Address address : {Ethernet(), InfiniBand(), RoceV1()}) {
+    address.pkey = 0x1234;
     const Address read = Value(DecodeBrochure(EncodeBrochure(address)));
     Check(read.lid == address.lid && read.names.size() == address.names.size(), "an address");
     Check(read.names[0].gid == address.names[0].gid, "a GID");
+    Check(read.names[0].family == address.names[0].family && read.pkey == 0x1234, "a key");
   }
   RemoteKey key;
   key.registration_id = UINT64_MAX;
@@ -128,13 +140,52 @@ void FindsRoutes() {
   Address ipv4 = Ethernet();
   ipv4.names.pop_back();
   Check(Value(FindRoute(Ethernet(), ipv4)).own_index == 1, "not by IPv4");
-  CheckCode(FindRoute(ipv4, ipv6).status(), StatusCode::kUnavailable, "no IP family in common");
+  CheckCode(FindRoute(ipv4, ipv6).status(), StatusCode::kUnavailable, "no IP family and no");
+  // By v1 where there is no v2 in common.
+  CheckCode(FindRoute(ipv6, RoceV1()).status(), StatusCode::kUnavailable, "no version of RoCE");
+  Address all = Ethernet();
+  all.names.push_back(RoceV1().names[0]);
+  const Route v1 = Value(FindRoute(all, RoceV1()));
+  Check(v1.own_index == 4 && v1.peer.family == Family::kRoceV1, "not by RoCE v1");
+  Check(Value(FindRoute(all, all)).peer.family == Family::kIpv4, "not by IPv4 first");
+}
+
+void KeepsPartitionsApart() {
+  struct Case {
+    uint16_t own;
+    uint16_t peer;
+    const char* says;  // empty: they hear each other
+  };
+  for (const Case& one : std::vector<Case>{
+           {0xffff, 0xffff, ""},
+           {0xffff, 0x7fff, ""},
+           {0x0001, 0x8001, ""},
+           {0x7fff, 0x7fff, "both limited members of their partition: here 0x7fff, at the peer"},
+           {0xffff, 0x8001, "different partitions: here 0xffff, at the peer 0x8001"},
+           {0x8001, 0x0002, "different partitions"},
+       }) {
+    for (const Address& address : {InfiniBand(), Ethernet()}) {
+      Address own = address;
+      Address peer = address;
+      own.pkey = one.own;
+      peer.pkey = one.peer;
+      const Status status = FindRoute(own, peer).status();
+      CheckCode(status, *one.says == '\0' ? StatusCode::kOk : StatusCode::kUnavailable, one.says);
+    }
+  }
+  // The key of no partition is none that an Encode of ours made.
+  Address none = InfiniBand();
+  for (const uint16_t pkey : {0x0000, 0x8000}) {
+    none.pkey = pkey;
+    CheckCode(DecodeBrochure(EncodeBrochure(none)).status(), StatusCode::kInvalidArgument);
+  }
 }
 
 void Torments() {
   Torment(Encode(SomeHello()), TakeHello);
   Torment(EncodeBrochure(Ethernet()), TakeBrochure);
   Torment(EncodeBrochure(InfiniBand()), TakeBrochure);
+  Torment(EncodeBrochure(RoceV1()), TakeBrochure);
   Torment(Encode(RemoteKey{1, uint64_t{1} << 40, 4096, 5, Access::kRead}, kSeal), TakeKey);
 }
 
@@ -145,6 +196,7 @@ int main() {
   using namespace ar_grpc::fabric::verbs::testing;  // NOLINT: a test's main
   ReadsWhatItWrote();
   FindsRoutes();
+  KeepsPartitionsApart();
   Torments();
   std::puts("ok frames");
 }

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <deque>
@@ -123,6 +124,9 @@ inline void CloseNow(Connection& connection) {
   connection.Close([&closed] { closed.Set(true); });
   closed.Get();
 }
+
+// Bytes that differ by their offset.
+inline uint8_t ByteAt(uint64_t offset) { return static_cast<uint8_t>(offset * 2654435761u >> 13); }
 
 // Those that are open.
 inline size_t Descriptors() {

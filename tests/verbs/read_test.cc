@@ -15,7 +15,7 @@
 #include <thread>
 #include <vector>
 
-#include "tests/verbs/pair.h"
+#include "tests/verbs/own_pair.h"
 #include "third_party/ar_grpc/base/reactor.h"
 #include "third_party/ar_grpc/fabric/verbs/verbs.h"
 #include "third_party/ar_grpc/memory/segment.h"
@@ -24,35 +24,8 @@ namespace ar_grpc::fabric::verbs::testing {
 namespace {
 
 constexpr size_t kLargest = 64 << 20;
-
-struct Pair {
-  std::unique_ptr<Connection> reader;
-  std::unique_ptr<Connection> owner;
-};
-
-Pair Connected() {
-  End server;
-  End client;
-  const auto accept = Value(Get().Accept(server.events()));
-  const auto connect = Value(Get().Connect(client.events()));
-  connect->TakeFrame(*server.NextFrame());
-  accept->TakeFrame(*client.NextFrame());
-  connect->TakeFrame(*server.NextFrame());
-  return {Value(client.Take()), Value(server.Take())};
-}
-
-uint8_t ByteAt(uint64_t offset) { return static_cast<uint8_t>(offset * 2654435761u >> 13); }
-
-// Registered memory with bytes that differ by their offset.
-struct Memory {
-  explicit Memory(size_t size, Access access = Access::kRead)
-      : segment(Value(memory::Segment::Create(size))) {
-    for (size_t i = 0; i < size; ++i) segment->data()[i] = ByteAt(i);
-    registration = Value(Get().Register(segment, 0, size, access));
-  }
-  std::shared_ptr<memory::Segment> segment;
-  std::shared_ptr<Registration> registration;
-};
+// Longer than a closed queue pair takes to be destroyed, with a peer or without one.
+constexpr std::chrono::seconds kAtRest(3);
 
 void CheckBytes(const uint8_t* bytes, uint64_t offset, size_t size) {
   for (size_t i = 0; i < size; ++i) {
@@ -61,6 +34,9 @@ void CheckBytes(const uint8_t* bytes, uint64_t offset, size_t size) {
     }
   }
 }
+
+// The third byte of its brochure says so.
+bool OverIwarp() { return Value(Get().Brochure())[2] == 3; }
 
 void SaysWhoIsReached() {
   CheckCode(Get().Available(), StatusCode::kOk);
@@ -71,25 +47,36 @@ void SaysWhoIsReached() {
     CheckCode(Get().Reaches(brochure.substr(0, size)), StatusCode::kInvalidArgument);
   }
   CheckCode(Get().Reaches(brochure + "x"), StatusCode::kInvalidArgument);
-  // version, kind, link layer, LID, count, and then family and GID of each
+  // version, kind, link layer, LID, partition key, count, and then family and GID of each
+  constexpr size_t kCount = 7;
+  constexpr size_t kName = kCount + 1;
   std::string infiniband = brochure;
   infiniband[2] = 1;
   infiniband[3] = 1;
-  infiniband[6] = 0;
-  infiniband.resize(6 + 17);
-  infiniband[5] = 1;
+  infiniband[kName] = 0;
+  infiniband.resize(kName + 17);
+  infiniband[kCount] = 1;
   CheckCode(Get().Reaches(infiniband), StatusCode::kUnavailable, "the peer's on InfiniBand");
-  std::string other_family = brochure.substr(0, 6 + 17);
-  other_family[5] = 1;
+  std::string other_partition = brochure;
+  other_partition[5] = 1;
+  CheckCode(Get().Reaches(other_partition), StatusCode::kUnavailable,
+            "different partitions: here 0xffff, at the peer 0xff01");
+  std::string other_family = brochure.substr(0, kName + 17);
+  other_family[kCount] = 1;
   CheckCode(Get().Reaches(other_family), StatusCode::kOk);
-  other_family[6 + 1 + 12] = static_cast<char>(0xe0);
+  other_family[kName + 1 + 12] = static_cast<char>(0xe0);
   CheckCode(Get().Reaches(other_family), StatusCode::kInvalidArgument);  // a multicast address
-  other_family[6] = 2;
+  other_family[kName] = 2;
   CheckCode(Get().Reaches(other_family), StatusCode::kInvalidArgument);  // IPv4 called IPv6
-  other_family[6 + 1] = 0x20;
+  other_family[kName + 1] = 0x20;
   const Status status = Get().Reaches(other_family);
-  Check(status.ok() || status.message().find("no IP family in common") != std::string::npos,
+  Check(status.ok() || status.message().find("no IP family ") != std::string::npos,
         status.message());
+  std::string other_transport = brochure.substr(0, kName + 17);
+  other_transport[kCount] = 1;
+  CheckCode(Get().Reaches(other_transport), StatusCode::kOk);
+  other_transport[2] = OverIwarp() ? 2 : 3;
+  CheckCode(Get().Reaches(other_transport), StatusCode::kUnavailable, "iWARP");
 }
 
 void ReadsAllSizes() {
@@ -174,7 +161,7 @@ void RefusesWithoutTheWire() {
   const Pair pair = Connected();
   const Memory memory(1 << 16);
   const Key key = Value(pair.owner->Export(memory.registration));
-  uint8_t into[64];
+  uint8_t into[64] = {};  // Valgrind does not see what a device writes
   const auto invalid = StatusCode::kInvalidArgument;
   for (size_t size = 0; size < key.size(); ++size) {
     CheckCode(GetNow(*pair.reader, key.substr(0, size), 0, into, 1), invalid);
@@ -196,7 +183,6 @@ void RefusesWithoutTheWire() {
   pair.reader->Put(key, 0, into, 1, nullptr, [&put](Status status) { put.Set(status); });
   CheckCode(put.Get(), invalid, "for writing");
   CheckCode(pair.reader->Map(key, 0, 1).status(), StatusCode::kUnimplemented);
-  CheckCode(pair.reader->Readable().status(), StatusCode::kUnimplemented);
   CheckCode(pair.reader->Export(nullptr).status(), invalid);
   CheckCode(Get().Register(memory.segment, 1 << 16, 1, Access::kRead).status(), invalid);
   CheckCode(Get().Register(memory.segment, 1, UINT64_MAX, Access::kRead).status(), invalid);
@@ -217,8 +203,14 @@ void AccessToWhatHasEnded() {
                    [&first](Status status) { first.Set(status); });
   pair.reader->Get(key, 0, target.segment->data(), 1 << 16, nullptr,
                    [&second](Status status) { second.Set(status); });
-  CheckCode(first.Get(), StatusCode::kInvalidArgument, "refused the access");
-  CheckCode(second.Get(), StatusCode::kUnavailable, "remote access error");
+  if (OverIwarp()) {
+    // Soft-iWARP ends the connection, and does not say why.
+    CheckCode(first.Get(), StatusCode::kUnavailable, "or it has refused an access");
+    CheckCode(second.Get(), StatusCode::kUnavailable, "or it has refused an access");
+  } else {
+    CheckCode(first.Get(), StatusCode::kInvalidArgument, "refused the access");
+    CheckCode(second.Get(), StatusCode::kUnavailable, "remote access error");
+  }
   Check(pair.reader->closed(), "an end whose queue pair has failed is not closed");
   CheckCode(GetNow(*pair.reader, key, 0, target.segment->data(), 1), StatusCode::kUnavailable);
   CheckCode(pair.reader->Export(target.registration).status(), StatusCode::kUnavailable);
@@ -325,13 +317,14 @@ void PeerGone() {
   Pair pair = Connected();
   const Memory memory(1 << 16);
   const Key key = Value(pair.owner->Export(memory.registration));
-  CloseNow(*pair.owner);
   const auto begin = std::chrono::steady_clock::now();
+  CloseNow(*pair.owner);
+  while (!pair.reader->closed()) {
+    Check(std::chrono::steady_clock::now() - begin < kPatience, "the end does not hear of it");
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
   CheckCode(GetNow(*pair.reader, key, 0, memory.segment->data(), 1), StatusCode::kUnavailable,
-            "transport retry counter exceeded");
-  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-  std::printf("noticed after %.2f s\n", took.count());
-  Check(pair.reader->closed(), "not closed after an error");
+            "closed by the peer");
 }
 
 void ClosesFromMany() {
@@ -376,16 +369,33 @@ void HostileFrames() {
   CheckCode(client.Take().status(), StatusCode::kInvalidArgument, "order");
 }
 
+// The descriptors that stay: what the cases before this one have closed is given up meanwhile.
+size_t DescriptorsAtRest() {
+  size_t count = Descriptors();
+  auto since = std::chrono::steady_clock::now();
+  while (std::chrono::steady_clock::now() - since < kAtRest) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    if (Descriptors() == count) continue;
+    count = Descriptors();
+    since = std::chrono::steady_clock::now();
+  }
+  return count;
+}
+
 void LeavesNothing() {
   Connected();
-  const size_t before = Descriptors();
+  const size_t before = DescriptorsAtRest();
   for (int i = 0; i < 100; ++i) {
     const Pair pair = Connected();
     End given_up;
     Value(Get().Accept(given_up.events()));
   }
-  RunOnReactor([] {});
-  Check(Descriptors() == before, "descriptors are left");
+  // The reactor gives them up, once the peer knows.
+  const auto begin = std::chrono::steady_clock::now();
+  while (Descriptors() != before) {
+    Check(std::chrono::steady_clock::now() - begin < kPatience, "descriptors are left");
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
 }
 
 void Forks() {

@@ -33,10 +33,10 @@ std::deque<Request> PostAll(SendQueue* queue) {
 
 Operations EndFront(SendQueue* queue, std::deque<Request>* posted, const Status& status) {
   Operations ended;
-  const auto request = queue->TakeOut(posted->front().id);
-  Check(request.has_value() && request->offset == posted->front().offset, "another request");
+  const auto taken = queue->TakeOut(posted->front().id);
+  Check(taken.size() == 1 && taken[0].offset == posted->front().offset, "another request");
   posted->pop_front();
-  queue->End(*request, status, &ended);
+  queue->End(taken[0], status, &ended);
   return ended;
 }
 
@@ -96,9 +96,62 @@ void AnsweredOutOfOrder() {
   SendQueue queue(8, 10);
   queue.Add(Of(30));
   const auto posted = PostAll(&queue);
-  Check(!queue.TakeOut(posted[1].id).has_value(), "the second before the first");
-  Check(!queue.TakeOut(0).has_value(), "one that nobody posted");
-  Check(queue.TakeOut(posted[0].id).has_value(), "the first is lost");
+  Check(queue.TakeOut(posted[1].id).empty(), "the second before the first");
+  Check(queue.TakeOut(0).empty(), "one that nobody posted");
+  Check(queue.TakeOut(posted[0].id).size() == 1, "the first is lost");
+}
+
+// Frames pass operations that wait, count for no place, and one answer is for all before it.
+void FramesBetweenOperations() {
+  SendQueue queue(1, 10);
+  queue.Add(Of(20));
+  queue.Next()->operation->opcode = abi::kRdmaWrite;
+  auto posted = PostAll(&queue);
+  Check(posted.size() == 1, "more than there are places");
+  for (const uint32_t buffer : {5, 6, 7}) {
+    const Request frame = queue.NextFrame(buffer, 100, buffer == 7);
+    posted.push_back(frame);
+    queue.Posted(frame);
+  }
+  Check(queue.busy() && queue.has_frames(), "a part and three frames are with the device");
+  Check(queue.TakeOut(posted[3].id).empty(), "past a part that is not answered");
+  Check(EndFront(&queue, &posted, Status()).empty(), "the first half");
+  Check(!queue.busy(), "frames do not count");
+  const auto frames = queue.TakeOut(posted[2].id);
+  Check(frames.size() == 3 && frames[0].buffer == 5 && frames[2].buffer == 7, "all three");
+  Check(!queue.has_frames(), "frames are left");
+  const Request unanswered = queue.NextFrame(9, 100, false);
+  queue.Posted(unanswered);
+  posted = PostAll(&queue);
+  Check(posted.size() == 1 && posted[0].offset == 10, "the other half");
+  const auto both = queue.TakeOut(posted[0].id);
+  Check(both.size() == 2 && both[0].buffer == 9 && both[1].operation, "the frame and the part");
+}
+
+// Soft-iWARP answers what it sends while READs that were posted before are under way.
+void ReadsArePassed() {
+  SendQueue queue(8, 10);
+  queue.Add(Of(20));
+  auto posted = PostAll(&queue);
+  for (const uint32_t buffer : {5, 6, 7}) {
+    const Request frame = queue.NextFrame(buffer, 100, buffer != 5);
+    posted.push_back(frame);
+    queue.Posted(frame);
+  }
+  queue.Add(Of(10));
+  queue.Next()->operation->opcode = abi::kRdmaWrite;
+  for (Request& request : PostAll(&queue)) posted.push_back(std::move(request));
+  Check(queue.TakeOut(posted[3].id).size() == 2, "an unanswered frame and the answered one");
+  Check(queue.TakeOut(posted[5].id).empty(), "a WRITE past a frame");
+  Check(queue.TakeOut(posted[1].id).empty(), "a READ past a READ");
+  Check(queue.TakeOut(posted[4].id).size() == 1 && !queue.has_frames(), "the last frame");
+  Check(queue.TakeOut(posted[5].id).size() == 1 && queue.busy(), "a WRITE past READs");
+  queue.Posted(queue.NextFrame(8, 100, true));
+  queue.Add(Of(10));
+  const Request last = PostAll(&queue).front();
+  Check(queue.TakeOut(posted[0].id).size() == 1, "the first READ");
+  Check(queue.TakeOut(posted[1].id).size() == 1, "the second READ");
+  Check(queue.TakeOut(last.id).empty() && queue.busy(), "a READ past a frame");
 }
 
 // Many queues with as many ends: each operation ends once, with its bytes posted once and in order.
@@ -151,6 +204,8 @@ int main() {
   StopsInTheMiddle();
   TheFirstErrorCounts();
   AnsweredOutOfOrder();
+  FramesBetweenOperations();
+  ReadsArePassed();
   AtRandom();
   std::puts("ok send queue");
 }

@@ -1,4 +1,4 @@
-"""The verbs fabric over Soft-RoCE: in one virtual host, and between two of them."""
+"""The verbs fabric over Soft-RoCE and soft-iWARP: in one virtual host, and between two of them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 from artf_cli import system
 from artf_cli.errors import ArtfError
 from common import cpp
+from common.repeated import few
 from rdma_host import machine
 from rdma_host.machine import ADDRESSES, Guest, Link, Outcome
 
@@ -25,9 +26,25 @@ MTU = 1024
 READS = 8
 #: Of one READ request, as Soft-RoCE takes them.
 LARGEST_READ = 8 << 20
-WITHOUT_A_DEVICE = ("frame_test", "send_queue_test")
-#: What abi_test.cc compares with; nothing else includes it.
-HEADER = Path("/usr/include/infiniband/verbs.h")
+WITHOUT_A_DEVICE = (
+    "device_choice_test",
+    "frame_stream_test",
+    "frame_test",
+    "iwarp_frame_test",
+    "port_names_test",
+    "send_queue_test",
+    "settings_test",
+)
+#: What these programs compare with, and its package; nothing else includes it.
+HEADERS = {
+    "abi_test": (Path("/usr/include/infiniband/verbs.h"), "libibverbs-dev"),
+    "rdmacm_abi_test": (Path("/usr/include/rdma/rdma_cma.h"), "librdmacm-dev"),
+}
+#: Calls of the libraries that failures_test lets fail.
+CALLS = {"rxe": 35, "siw": 40}
+on_each_driver = pytest.mark.parametrize("driver", machine.DRIVERS)
+#: What takes long; over soft-iWARP a plain run has test_conformance, --full all.
+mostly_over_rxe = pytest.mark.parametrize("driver", few(machine.DRIVERS, "rxe"))
 
 
 def compiled(*names: str) -> Path:
@@ -38,59 +55,113 @@ def compiled(*names: str) -> Path:
 @pytest.fixture(scope="module")
 def built() -> Path:
     """What stands on a device."""
-    return compiled(*(name for name in cpp.VERBS if name not in ("abi_test", *WITHOUT_A_DEVICE)))
+    return compiled(*(name for name in cpp.VERBS if name not in (*HEADERS, *WITHOUT_A_DEVICE)))
 
 
 @pytest.mark.parametrize("name", WITHOUT_A_DEVICE)
 def test_what_needs_no_device(name: str) -> None:
     """On this machine, sanitized: a virtual host has no room for AddressSanitizer's shadow."""
     folder = cpp.build("verbs", [name], ["asan+ubsan"])
-    assert cpp.run(folder, "asan+ubsan", f"tests/verbs/{name}", 60).startswith("ok ")
+    assert "ok " in cpp.run(folder, "asan+ubsan", f"tests/verbs/{name}", 60).splitlines()[-1]
 
 
-@pytest.fixture
-def header() -> None:
-    """Installed where it can be; else the test skips with the reason, but in CI."""
-    if HEADER.exists():
-        return
-    try:
-        system.apt_install("the header that abi_test.cc compares with", ["libibverbs-dev"])
-    except ArtfError as error:
-        if os.environ.get("CI") == "true":
-            raise
-        pytest.skip(str(error))
+@pytest.mark.parametrize("name", HEADERS)
+def test_the_abi_is_that_of_the_header(name: str) -> None:
+    """By static assertions; that it compiles is the test.
 
-
-@pytest.mark.usefixtures("header")
-def test_the_abi_is_that_of_the_header() -> None:
-    """By static assertions; that it compiles is the test."""
-    program = compiled("abi_test") / "abi_test"
-    done = subprocess.run([program], capture_output=True, text=True, check=True)
+    The header is installed where it can be; else the test skips with the reason, but in CI.
+    """
+    header, package = HEADERS[name]
+    if not header.exists():
+        try:
+            system.apt_install(f"the header that {name}.cc compares with", [package])
+        except ArtfError as error:
+            if os.environ.get("CI") == "true":
+                raise
+            pytest.skip(str(error))
+    done = subprocess.run([compiled(name) / name], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("ok abi")
 
 
-def in_one_host(*words: str | Path) -> str:
+def in_one_host(driver: str, *words: str | Path) -> str:
     """What a program says that succeeds."""
     # Freed memory is overwritten, so that a use of it shows.
     environment = {**os.environ, "GLIBC_TUNABLES": "glibc.malloc.perturb=165"}
     guest = Guest([str(word) for word in words], environment)
-    done = machine.run([guest], Link(), timeout_s=300)[0]
+    done = machine.run([guest], Link(driver), timeout_s=300)[0]
     print(done.stdout)
     assert done.status == 0, done.stdout + done.stderr
     return done.stdout
 
 
-def test_conformance(built: Path) -> None:
-    """What fabric.h promises, but for the stream, which verbs has not."""
-    assert in_one_host(built / "conformance_test", "verbs").endswith("\n31 cases over verbs\n")
+@on_each_driver
+def test_conformance(built: Path, driver: str) -> None:
+    """What fabric.h promises."""
+    said = in_one_host(driver, built / "conformance_test", "verbs")
+    assert said.endswith("\n42 cases over verbs\n")
 
 
-def test_one_process_reads_from_itself(built: Path) -> None:
-    assert in_one_host(built / "read_test").count("ok verbs: ") == 17
+@mostly_over_rxe
+def test_one_process_reads_from_itself(built: Path, driver: str) -> None:
+    assert in_one_host(driver, built / "read_test").count("ok verbs: ") == 17
 
 
-def test_calls_of_the_library_fail(built: Path) -> None:
-    assert in_one_host(built / "failures_test").endswith("\n28 calls failed\n")
+@mostly_over_rxe
+def test_calls_of_the_libraries_fail(built: Path, driver: str) -> None:
+    said = in_one_host(driver, built / "failures_test")
+    assert said.endswith(f"\n{CALLS[driver]} calls failed\n")
+
+
+@on_each_driver
+@pytest.mark.parametrize(("served", "depth", "most"), [(12, None, 12), (4, None, 4), (12, "1", 1)])
+def test_no_more_reads_at_once_than_the_peer_serves_or_one_asks_for(
+    built: Path, driver: str, served: int, depth: str | None, most: int
+) -> None:
+    setting = [] if depth is None else [f"RDMA_QP_QUEUE_DEPTH={depth}"]
+    program = built / "read_depth_test"
+    assert (
+        in_one_host(driver, "env", *setting, program, str(served), str(most)) == "ok read depth\n"
+    )
+
+
+def test_what_holds_over_iwarp_alone(built: Path) -> None:
+    """Who is let in, and what a peer may write."""
+    assert in_one_host("siw", built / "iwarp_test").count("ok iwarp: ") == 4
+
+
+def test_iwarp_over_ipv6(built: Path) -> None:
+    """Where the network device has no other address."""
+    script = (
+        "ip address add fd00::1/64 dev veth0 nodad && "
+        f"ip address del {ADDRESSES[0]}/24 dev veth0 && "
+        'exec "$0" "both ends read"'
+    )
+    said = in_one_host("siw", "bash", "-c", script, built / "read_test")
+    assert said.count("ok verbs: ") == 1
+
+
+@pytest.mark.parametrize(
+    ("library", "says"),
+    [
+        ("/nonexistent/librdmacm.so", "siw0/1: no RDMA library: /nonexistent/librdmacm.so"),
+        ("libc.so.6", "siw0/1: libc.so.6 has no rdma_create_event_channel of version RDMACM_1.0"),
+    ],
+)
+def test_iwarp_without_librdmacm(built: Path, library: str, says: str) -> None:
+    """Such a device is not used, and the words say what to install."""
+    guest = Guest([str(built / "read_test")], {"AR_RDMACM_LIB": library})
+    done = machine.run([guest], Link("siw"), timeout_s=60)[0]
+    assert done.status == 1
+    assert f"no RDMA device can be used: {says}" in done.stderr
+
+
+def test_roce_does_without_librdmacm(built: Path) -> None:
+    """It is not even looked for."""
+    guest = Guest([str(built / "read_test"), "both ends read"], {"LD_DEBUG": "files"})
+    done = machine.run([guest], Link("rxe"), timeout_s=60)[0]
+    assert (done.status, done.stdout.count("ok verbs: ")) == (0, 1), done
+    assert "file=libibverbs.so.1 [0];  dynamically loaded by" in done.stderr
+    assert "librdmacm" not in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -140,9 +211,21 @@ def test_two_hosts(built: Path) -> None:
     assert said["retry_exceeded_err"] == "0"
 
 
-def test_two_hosts_over_a_link_that_loses(built: Path) -> None:
-    said = between_two_hosts(built, "read", Link(loss_percent=0.1))
+def test_two_hosts_over_iwarp(built: Path) -> None:
+    """Soft-iWARP counts nothing; what came to the network device is the bytes and some headers."""
+    said = between_two_hosts(built, "read", Link("siw"))
     assert (said["wrong"], int(said["get_bytes"])) == ("0", BYTES)
+    assert BYTES < int(said["rx_bytes"]) < BYTES * 1.2
+    # Requests and acknowledgements.
+    assert int(said["tx_bytes"]) < BYTES / 10
+
+
+@on_each_driver
+def test_two_hosts_over_a_link_that_loses(built: Path, driver: str) -> None:
+    said = between_two_hosts(built, "read", Link(driver, loss_percent=0.1))
+    assert (said["wrong"], int(said["get_bytes"])) == ("0", BYTES)
+    if driver == "siw":
+        return  # the kernel's TCP has sent again what was lost
     assert int(said["out_of_seq_request"]) + int(said["completer_retry_err"]) > 0 or (
         int(said["sent_pkts"]) > BYTES // LARGEST_READ
     )
@@ -157,9 +240,10 @@ def test_two_hosts_over_a_link_that_loses(built: Path) -> None:
         ("close-lost", 0),
     ],
 )
-def test_nothing_arrives_after_a_close(built: Path, case: str, delay_ms: int) -> None:
-    said = between_two_hosts(built, case, Link(delay_ms=delay_ms))
-    assert said["status"] == "the RDMA connection is closed"
+@on_each_driver
+def test_nothing_arrives_after_a_close(built: Path, driver: str, case: str, delay_ms: int) -> None:
+    said = between_two_hosts(built, case, Link(driver, delay_ms=delay_ms))
+    assert said["status"] == "the RDMA connection is closed by this end"
     assert LARGEST_READ <= int(said["get_bytes"]) < READS * BYTES
     assert float(said["close_seconds"]) < 1
     assert said["late"] == "0"
@@ -171,3 +255,10 @@ def test_a_peer_that_is_not_heard_of(built: Path) -> None:
     # Seven times 0.27 s.
     assert 1.5 < float(said["seconds"]) < 10
     assert said["closed"] == "1"
+
+
+def test_a_frame_that_is_not_heard_of(built: Path) -> None:
+    """What a frame has failed with is known though no completion of it was asked for."""
+    said = between_two_hosts(built, "lost-frame", Link())
+    assert said["status"].endswith("rxe0/1: transport retry counter exceeded")
+    assert 1.5 < float(said["seconds"]) < 10

@@ -105,6 +105,21 @@ def test_what_a_host_writes_goes_with_it(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [file]
 
 
+def test_what_a_host_writes_in_a_shared_folder_stays(tmp_path: Path) -> None:
+    """In both folders, whatever their names, and beside them nothing."""
+    folders = [tmp_path / "one", tmp_path / "and, another"]
+    for folder in folders:
+        folder.mkdir()
+        (folder / "there").write_text("before")
+    script = 'for i; do cat "$i/there"; echo after >"$i/there"; mkdir "$i/new"; done; touch "$0"'
+    words = ["bash", "-c", script, str(tmp_path / "beside"), *map(str, folders)]
+    done = machine.run([Guest(words, shared=folders)], Link(), timeout_s=60)[0]
+    assert done == Outcome(0, "beforebefore", "")
+    assert [(each / "there").read_text() for each in folders] == ["after\n"] * 2
+    assert [(each / "new").is_dir() for each in folders] == [True] * 2
+    assert sorted(tmp_path.iterdir()) == sorted(folders)
+
+
 @pytest.mark.parametrize(
     ("driver", "how"), [("rxe", ["-x", str(machine.GID_INDEX)]), ("siw", ["-R"])]
 )
@@ -167,6 +182,7 @@ def test_a_link_that_loses_all() -> None:
         (("--peer", "echo 'open", "true"), 2, "No closing quotation"),
         (("--driver", "mlx5", "true"), 2, "'mlx5' is not one of"),
         (("--memory", "60000", "--peer", "true", "true"), 1, "2 x 60000 MiB of memory do not fit"),
+        (("--share", "/nowhere", "true"), 1, "/nowhere is no folder that a virtual RDMA host"),
     ],
 )
 def test_a_wrong_argument(arguments: tuple[str, ...], status: int, named: str) -> None:

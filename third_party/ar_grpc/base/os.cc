@@ -79,43 +79,16 @@ StatusOr<UniqueFd> NewWakeFd() {
   return fd;
 }
 
-StatusOr<WakePipe> NewWakePipe() {
-  int fds[2];
-  if (pipe2(fds, O_CLOEXEC | O_NONBLOCK) != 0) return ErrnoStatus(errno, "pipe2");
-  WakePipe pipe;
-  pipe.passed.reset(fds[0]);
-  const UniqueFd other(fds[1]);
-  // A page does, and less counts against the user's limit on pipes; where it is refused, so be it.
-  fcntl(fds[0], F_SETPIPE_SZ, 4096);
-  StatusOr<UniqueFd> own = OpenWakePipe(fds[0]);
-  if (!own.ok()) return own.status();
-  pipe.own = std::move(*own);
-  return pipe;
-}
-
-StatusOr<UniqueFd> OpenWakePipe(int passed) {
-  const Status wrong(StatusCode::kInternal, "the peer passed something else than a pipe");
-  if (passed < 0) return wrong;
-  StatusOr<std::string> target = DescriptorTarget(passed);
-  if (!target.ok()) return target.status();
-  if (target->rfind("pipe:[", 0) != 0) return wrong;
-  const std::string path = DescriptorPath(passed);
-  UniqueFd own(open(path.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC));
-  if (!own.valid()) return ErrnoStatus(errno, "opening a pipe through " + path);
-  return own;
-}
-
 void WakeUp(int fd) {
-  // An eventfd takes just eight bytes, a pipe any. Refused only when it is full: then it polls
-  // readable as it is.
+  // Refused only when the counter is full: then it polls readable as it is.
   const uint64_t one = 1;
   while (write(fd, &one, sizeof(one)) < 0 && errno == EINTR) {
   }
 }
 
 void ClearWakeUp(int fd) {
-  std::array<char, 64 * 1024> taken;
-  while (read(fd, taken.data(), taken.size()) < 0 && errno == EINTR) {
+  uint64_t taken;
+  while (read(fd, &taken, sizeof(taken)) < 0 && errno == EINTR) {
   }
 }
 

@@ -50,21 +50,7 @@ StatusOr<std::shared_ptr<uint8_t>> Map(int fd, size_t size, int protection, int 
 // An eventfd for wake-ups inside of this process: it polls readable from WakeUp until ClearWakeUp.
 StatusOr<UniqueFd> NewWakeFd();
 
-// A pipe for wake-ups between two processes, of which neither can make the other block. What makes
-// write() block is the flag of an open file description, and whoever is passed a descriptor shares
-// that; so each end opens the pipe anew for itself (OpenWakePipe), and passes on another one. It
-// opens it for both directions: then the pipe never hangs up, and no write is SIGPIPE.
-struct WakePipe {
-  UniqueFd own;
-  UniqueFd passed;  // for the peer; to be closed once it is sent
-};
-StatusOr<WakePipe> NewWakePipe();
-// This process's own descriptor of a pipe that a peer passed. kInternal for anything else: writing
-// to it could block, or do harm.
-StatusOr<UniqueFd> OpenWakePipe(int passed);
-
-// For either kind. Neither blocks. One call of ClearWakeUp takes 64 KiB out of a pipe at most, so
-// that a peer which fills it cannot keep its reader there.
+// Neither blocks.
 void WakeUp(int fd);
 void ClearWakeUp(int fd);
 

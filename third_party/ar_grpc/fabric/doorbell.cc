@@ -4,6 +4,8 @@
 
 #include <utility>
 
+#include "third_party/ar_grpc/base/os.h"
+
 namespace ar_grpc::fabric {
 namespace {
 
@@ -23,11 +25,6 @@ class DescriptorDoorbell final : public Doorbell {
 };
 
 }  // namespace
-
-std::unique_ptr<Doorbell> PipeDoorbell(UniqueFd own, UniqueFd peers) {
-  return std::make_unique<DescriptorDoorbell>(std::make_shared<const UniqueFd>(std::move(own)),
-                                              std::make_shared<const UniqueFd>(std::move(peers)));
-}
 
 StatusOr<std::array<std::unique_ptr<Doorbell>, 2>> NewDoorbells() {
   std::shared_ptr<const UniqueFd> wakes[2];

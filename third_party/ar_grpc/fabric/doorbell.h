@@ -5,7 +5,6 @@
 #include <array>
 #include <memory>
 
-#include "third_party/ar_grpc/base/os.h"
 #include "third_party/ar_grpc/base/status.h"
 
 namespace ar_grpc::fabric {
@@ -22,9 +21,6 @@ class Doorbell {
   // Wakes this end, as the peer would.
   virtual void WakeSelf() = 0;
 };
-
-// Of one end of two in different processes: both wake pipes, as this end has opened them.
-std::unique_ptr<Doorbell> PipeDoorbell(UniqueFd own, UniqueFd peers);
 
 // Of both ends of a connection within one process.
 StatusOr<std::array<std::unique_ptr<Doorbell>, 2>> NewDoorbells();

@@ -36,6 +36,11 @@ struct Capabilities {
   bool map = false;
   // A Get is over when the call returns, and only the calling thread writes its target.
   bool inline_get = false;
+  // Registering pins the pages and takes milliseconds: only ranges that hold memory are registered,
+  // where nobody waits, and they are deregistered before their pages are discarded.
+  bool pins = false;
+  // It leaves the host: who listens on the network between reads its bytes and keys.
+  bool crosses_network = false;
 };
 
 // How a peer names registered memory, in its Get, Put and Map. Opaque to all but the fabric that
@@ -54,6 +59,9 @@ class Registration {
   // The range's first byte, counted from the segment's, and its size in bytes.
   virtual uint64_t offset() const = 0;
   virtual uint64_t size() const = 0;
+  // From now on no operation of this process begins to use it for its own end. Whether none uses it
+  // now: then destroying it ends it before that returns, else it ends with the last of them.
+  virtual bool Retire() { return true; }
 };
 
 // A fixed-size message beside the byte stream, for the protocol's own words.
@@ -117,9 +125,9 @@ class Connection {
   virtual StatusOr<Key> Export(const std::shared_ptr<Registration>& registration) = 0;
   // Reads `size` bytes at `offset` of what the peer exported under `key`. kInvalidArgument for a
   // key or a range that the peer did not give; for a key that has ended with its registration this
-  // may break the connection. kUnavailable once either end is closed, also when that happens while
-  // it reads. `into` may be written until `done` runs, and `keep`, which owns it, is held until
-  // then: what a device has been told to write cannot be recalled.
+  // may break the connection, and be kUnavailable. kUnavailable once either end is closed, also
+  // when that happens while it reads. `into` may be written until `done` runs, and `keep`, which
+  // owns it, is held until then: what a device has been told to write cannot be recalled.
   virtual void Get(const Key& key, uint64_t offset, void* into, size_t size,
                    std::shared_ptr<const void> keep, Done done) = 0;
   // Writes `size` bytes into what the peer exported with Access::kWrite. `from` is read until

@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "third_party/ar_grpc/fabric/shm/shm.h"
+#include "third_party/ar_grpc/fabric/verbs/verbs.h"
 
 namespace ar_grpc::fabric {
 namespace {
@@ -24,11 +25,17 @@ Status Unknown(const std::string& value, const std::string& why) {
 }  // namespace
 
 const std::vector<std::string>& KnownFabrics() {
-  static const auto* const names = new std::vector<std::string>{shm::Get().name(), kTcp};
+  static const auto* const names =
+      new std::vector<std::string>{shm::Get().name(), verbs::Get().name(), kTcp};
   return *names;
 }
 
-Context* Find(const std::string& name) { return name == shm::Get().name() ? &shm::Get() : nullptr; }
+Context* Find(const std::string& name) {
+  for (Context* const context : {&shm::Get(), &verbs::Get()}) {
+    if (name == context->name()) return context;
+  }
+  return nullptr;
+}
 
 StatusOr<std::vector<std::string>> ParseFabrics(const char* value) {
   const std::string text = value == nullptr ? "" : value;

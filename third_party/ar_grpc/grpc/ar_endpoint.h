@@ -15,7 +15,8 @@
 namespace ar_grpc {
 
 // An endpoint whose bytes travel over `link`'s connection, or over `tcp` where that carries no
-// stream. TCP stays open underneath in both cases: when it dies, the peer has died.
+// stream. TCP stays open underneath in both cases: when it dies, the peer has died. It is asked for
+// keep-alive (base/keep_alive.h), as a host that dies says nothing.
 //
 // Takes `tcp`, and `wake_fd`: a duplicate of the connection's wake_fd(), since gRPC closes it when
 // its last poller has let go of it, which may be after the link; -1 without a stream. The link is

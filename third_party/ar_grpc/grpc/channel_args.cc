@@ -5,12 +5,39 @@
 #include <algorithm>
 
 #include "src/core/lib/gpr/useful.h"
+#include "src/core/lib/security/security_connector/security_connector.h"
+#include "third_party/ar_grpc/base/log.h"
 #include "third_party/ar_grpc/fabric/registry.h"
 
 namespace ar_grpc {
 namespace {
 
 using NodePointer = std::shared_ptr<protocol::Node>;
+
+bool Encrypts(const grpc_core::ChannelArgs& args) {
+  const auto* const connector = args.GetObject<grpc_security_connector>();
+  return connector != nullptr && connector->url_scheme() == GRPC_SSL_URL_SCHEME;
+}
+
+// Who encrypts does not expect that bytes and keys cross the network in the clear.
+std::vector<std::string> WithoutUncovered(std::vector<std::string> names) {
+  const auto uncovered = [](const std::string& name) {
+    const fabric::Context* const context = fabric::Find(name);
+    return context != nullptr && context->capabilities().crosses_network;
+  };
+  const auto end = std::stable_partition(names.begin(), names.end(),
+                                         [&](const std::string& name) { return !uncovered(name); });
+  if (end != names.end()) {
+    static const bool said = [&] {
+      Log(Severity::kInfo, *end + " is not used under TLS, which does not cover it, unless " +
+                               std::string(kFabricsArg) + " names it");
+      return true;
+    }();
+    static_cast<void>(said);
+  }
+  names.erase(end, names.end());
+  return names;
+}
 
 }  // namespace
 
@@ -45,12 +72,16 @@ NodePointer NodeOf(const grpc_core::ChannelArgs& args) {
 StatusOr<std::vector<std::string>> FabricsOf(const grpc_core::ChannelArgs& args,
                                              const protocol::Node& node) {
   const absl::optional<std::string> narrowed = args.GetOwnedString(kFabricsArg);
-  if (!narrowed.has_value() || narrowed->empty()) return node.fabrics();
+  if (!narrowed.has_value() || narrowed->empty()) {
+    return Encrypts(args) ? WithoutUncovered(node.fabrics()) : node.fabrics();
+  }
   StatusOr<std::vector<std::string>> names = fabric::ParseFabrics(narrowed->c_str());
   if (!names.ok()) return names;
   names->erase(std::remove_if(names->begin(), names->end(),
                               [&](const std::string& name) { return !node.Allows(name); }),
                names->end());
+  // "^tcp" names none of those that are left.
+  if (Encrypts(args) && narrowed->front() == '^') return WithoutUncovered(std::move(*names));
   return names;
 }
 

@@ -37,8 +37,9 @@ const grpc_arg_pointer_vtable* NodeArgVtable();
 // The node of these arguments; nullptr where there is none, or AR-gRPC is off.
 std::shared_ptr<protocol::Node> NodeOf(const grpc_core::ChannelArgs& args);
 
-// Those of the node's fabrics that these arguments allow, in the order to be tried.
-// kInvalidArgument for a text that is none.
+// Those of the node's fabrics that these arguments allow, in the order to be tried. With TLS one
+// that crosses the network, where TLS does not cover it, is among them only if kFabricsArg names
+// it. kInvalidArgument for a text that is none.
 StatusOr<std::vector<std::string>> FabricsOf(const grpc_core::ChannelArgs& args,
                                              const protocol::Node& node);
 

@@ -209,7 +209,8 @@ class FabricEndpoint
       grpc_core::MutexLock lock(&mu_);
       if (end_.ok()) {
         end_ = error.ok() ? Unavailable("the peer wrote to TCP after it had left it", Peer())
-                          : Unavailable(absl::StrCat("the peer's process closed the connection: ",
+                          : Unavailable(absl::StrCat("the peer's process closed the connection, "
+                                                     "or its host is gone: ",
                                                      grpc_core::StatusToString(error)),
                                         Peer());
       }

@@ -103,6 +103,18 @@ void ExtentAllocator::Extents::Remove(const Range& range) {
   }
 }
 
+std::vector<ExtentAllocator::Range> ExtentAllocator::Extents::Within(const Range& range) const {
+  std::vector<Range> parts;
+  auto extent = by_offset_.upper_bound(range.offset);
+  if (extent != by_offset_.begin()) --extent;
+  for (; extent != by_offset_.end() && extent->first < range.end(); ++extent) {
+    const uint64_t begin = std::max(extent->first, range.offset);
+    const uint64_t end = std::min(extent->first + extent->second, range.end());
+    if (begin < end) parts.push_back({begin, end - begin});
+  }
+  return parts;
+}
+
 std::optional<ExtentAllocator::Range> ExtentAllocator::Extents::BestFit(uint64_t length,
                                                                         uint64_t alignment) const {
   // With an alignment of a granule the first one fits.
@@ -137,7 +149,7 @@ ExtentAllocator::ExtentAllocator(const Options& options)
   cached_.reserve(kMostCached);
 }
 
-std::optional<uint64_t> ExtentAllocator::Allocate(uint64_t bytes, uint64_t alignment) {
+std::optional<uint64_t> ExtentAllocator::Allocate(uint64_t bytes, uint64_t alignment, bool* cold) {
   if (bytes > options_.size || alignment > options_.size) return std::nullopt;
   const uint64_t length = Up(std::max(bytes, uint64_t{1}), kGranule);
   alignment = std::max(alignment, kGranule);
@@ -152,8 +164,11 @@ std::optional<uint64_t> ExtentAllocator::Allocate(uint64_t bytes, uint64_t align
     CoalesceCached(cached_.size());
     offset = TakeFree(warm_, length, alignment);
   }
-  if (!offset) offset = TakeFree(free_, length, alignment);
-  if (!offset) return std::nullopt;
+  if (!offset) {
+    offset = TakeFree(free_, length, alignment);
+    if (!offset) return std::nullopt;
+    if (cold != nullptr) *cold = true;
+  }
 
   idle_ = std::min(idle_, WarmBytes());
   counters_.in_use += length;
@@ -229,6 +244,25 @@ std::optional<uint64_t> ExtentAllocator::SizeOf(uint64_t offset) const {
   const auto found = blocks_.find(offset);
   if (found == blocks_.end() || found->second.cached) return std::nullopt;
   return found->second.length;
+}
+
+std::vector<ExtentAllocator::Range> ExtentAllocator::InUse() const {
+  std::vector<Range> ranges;
+  {
+    std::lock_guard<std::mutex> lock(mu_);
+    ranges.reserve(blocks_.size());
+    for (const auto& [offset, block] : blocks_) {
+      if (!block.cached) ranges.push_back({offset, block.length});
+    }
+  }
+  std::sort(ranges.begin(), ranges.end(),
+            [](const Range& one, const Range& other) { return one.offset < other.offset; });
+  return ranges;
+}
+
+void ExtentAllocator::Warm(const Range& pages) {
+  std::lock_guard<std::mutex> lock(mu_);
+  for (const Range& part : free_.Within(pages)) warm_.Add(part);
 }
 
 std::vector<ExtentAllocator::Range> ExtentAllocator::Trim(Clock::time_point now, uint64_t limit) {

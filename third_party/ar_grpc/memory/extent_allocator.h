@@ -67,13 +67,17 @@ class ExtentAllocator {
   ExtentAllocator& operator=(const ExtentAllocator&) = delete;
 
   // The offset of `bytes` free bytes, a multiple of `alignment` (a power of two; the granule at
-  // least); nullopt when there is no such room.
-  std::optional<uint64_t> Allocate(uint64_t bytes, uint64_t alignment);
+  // least); nullopt when there is no such room. `*cold` becomes whether cold memory was needed.
+  std::optional<uint64_t> Allocate(uint64_t bytes, uint64_t alignment, bool* cold = nullptr);
   // Takes back what Allocate gave. false, and nothing happens, for any other offset.
   bool Free(uint64_t offset);
   // The bytes allocated at `offset`: what was asked for, rounded up to the granule. nullopt where
   // no allocation starts.
   std::optional<uint64_t> SizeOf(uint64_t offset) const;
+  // All that is allocated, by offset.
+  std::vector<Range> InUse() const;
+  // Whole pages hold memory now, whoever brought it in: what of them is free becomes warm.
+  void Warm(const Range& pages);
 
   // Up to `limit` bytes in whole pages that were warm and free during the whole of the last
   // interval; the largest extents first, in them the highest addresses. Nothing before an interval
@@ -102,6 +106,8 @@ class ExtentAllocator {
     Range Add(const Range& range);
     // Removes those parts of `range` that are in it.
     void Remove(const Range& range);
+    // Those parts of `range` that are in it.
+    std::vector<Range> Within(const Range& range) const;
     // The smallest extent in which `length` bytes so aligned fit; nullopt if there is none.
     std::optional<Range> BestFit(uint64_t length, uint64_t alignment) const;
     // Up to `limit` bytes of whole pages, the largest extents first, each from its end.

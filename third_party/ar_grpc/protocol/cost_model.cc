@@ -38,14 +38,14 @@ const SchemeTable& Selector::TableFor(const std::string& fabric) const {
   return *(tables_[fabric] = std::move(table));
 }
 
-std::string Selector::Print() const {
+std::string Selector::Print(bool in_segment) const {
   std::string first;
   {
     std::lock_guard<std::mutex> lock(mu_);
     first = first_;
   }
   const bool can_read = !first.empty();
-  return TableFor(can_read ? first : fabric::kTcp).Print(can_read, can_read);
+  return TableFor(can_read ? first : fabric::kTcp).Print(can_read, can_read && in_segment);
 }
 
 }  // namespace ar_grpc::protocol

@@ -36,9 +36,10 @@ class Selector {
   Scheme Choose(const std::string& fabric, const Situation& situation) const {
     return TableFor(fabric).Choose(situation);
   }
-  // The table of tensors in memory that can be read, for the first fabric that was measured other
-  // than TCP; without one, TCP's for tensors that cannot be read.
-  std::string Print() const;
+  // The table of the first fabric that was measured other than TCP, for tensors in memory that
+  // peers can read or for those elsewhere; without such a fabric TCP's, over which none can be
+  // read.
+  std::string Print(bool in_segment) const;
 
  private:
   // nullptr where nothing was measured yet.

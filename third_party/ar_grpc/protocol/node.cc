@@ -52,6 +52,7 @@ bool Node::Allows(const std::string& fabric) const {
 }
 
 void Node::AddLink(std::shared_ptr<Link> link) {
+  if (options_.exports != nullptr) options_.exports->Prepare(*link);
   // Whoever finds the link can offer to its peer.
   if (link->end() == End::kServer) offers_.AddLink(link->peer());
   std::vector<uint64_t> untold;

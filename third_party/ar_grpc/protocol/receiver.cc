@@ -127,6 +127,13 @@ void Receiver::Start(const Offer& offer, TargetBuffer target, std::function<void
 }
 
 void Receiver::Read(std::shared_ptr<Link> link, const Offer::Readable& from) {
+  Exports* const exports = options_.node->exports();
+  // To register the target for this one read would keep the thread that polls.
+  if (link->connection()->capabilities().pins && exports != nullptr && target_.keep != nullptr &&
+      exports->Contains(target_.into, target_.size) &&
+      !exports->Registered(*link, target_.into, target_.size)) {
+    return FetchChunks(/*late=*/false);
+  }
   OneSidedRead read;
   read.link = link;
   read.from = from;

@@ -11,6 +11,7 @@ namespace {
 // What is held of a source: tells its owner when it is let go.
 struct Lent {
   std::shared_ptr<const void> keep;
+  std::shared_ptr<const void> registered;
   std::function<void()> released;
 
   Lent() = default;
@@ -32,7 +33,12 @@ std::optional<std::pair<SourceBuffer, Exports::Readable>> Sender::StageFor(
   StatusOr<Exports::Readable> readable = node_->exports()->Export(link, memory.get(), source.size);
   if (!readable.ok()) return std::nullopt;
   std::memcpy(memory.get(), source.data, source.size);
-  return std::make_pair(SourceBuffer{memory.get(), source.size, memory}, std::move(*readable));
+  SourceBuffer staged{memory.get(), source.size, memory};
+  if (readable->keep != nullptr) {
+    using Both = std::pair<std::shared_ptr<const void>, std::shared_ptr<const void>>;
+    staged.keep = std::make_shared<Both>(memory, readable->keep);
+  }
+  return std::make_pair(std::move(staged), std::move(*readable));
 }
 
 std::optional<Offer> Sender::TryOffer(const Ask& ask, SourceBuffer source,
@@ -78,6 +84,8 @@ std::optional<Offer> Sender::TryOffer(const Ask& ask, SourceBuffer source,
   if (!is_staged) {
     lent = std::make_shared<Lent>();
     lent->keep = std::move(source.keep);
+    // A peer's key ends with its registration, so the offer has that, too.
+    if (readable.has_value()) lent->registered = std::move(readable->keep);
     lent->released = released;
     held.keep = lent;
   }

@@ -62,7 +62,8 @@ def status():
 
   Among them: `stream_bytes_sent`, `rendezvous_bytes` (read straight out of peers' memory),
   `chunk_bytes`, `offers_open`, `links`, `paths` (server address to fabric), `arena` (once a server
-  runs), `protocols` (the table of protocols by size, measured on this machine, as text).
+  runs), `protocols` (the table of protocols by size, measured on this machine, as text), and
+  `protocols_outside_arena` (that of tensors in memory of other allocators).
   """
   load()
   size = 1 << 16

@@ -120,7 +120,9 @@ CpuArena::CpuArena(std::shared_ptr<memory::Segment> segment, uint64_t most_in_us
         options.most_in_use = most_in_use;
         return options;
       }()) {
-  exports_->AddSegment(segment_);
+  exports_->AddSegment(
+      segment_, [this] { return extents_.InUse(); },
+      [this](const ExtentAllocator::Range& range) { extents_.Warm(range); });
 }
 
 bool CpuArena::Owns(const void* data, size_t size) const {
@@ -147,8 +149,11 @@ CpuArena::Counters CpuArena::counters() const {
 void* CpuArena::Allocate(size_t alignment, size_t bytes) {
   if (alignment > kMostAlignment) return nullptr;
   if (forked_.load(std::memory_order_relaxed)) return nullptr;
-  const std::optional<uint64_t> offset = extents_.Allocate(bytes, alignment);
-  return offset ? data_ + *offset : nullptr;
+  bool cold = false;
+  const std::optional<uint64_t> offset = extents_.Allocate(bytes, alignment, &cold);
+  if (!offset) return nullptr;
+  if (cold) exports_->Carved(data_ + *offset, bytes);
+  return data_ + *offset;
 }
 
 void CpuArena::Free(void* data) {
@@ -178,14 +183,28 @@ void CpuArena::TrimAfter(std::chrono::milliseconds delay) {
 }
 
 void CpuArena::Trim() {
+  if (!exports_->pins()) return TrimSome();
+  // What was registered is deregistered first, which takes longer than the reactor may be kept.
+  protocol::PinnedRanges::Queue().Run([this] { TrimSome(); });
+}
+
+void CpuArena::TrimSome() {
   if (forked_.load(std::memory_order_relaxed)) return;
   const std::vector<ExtentAllocator::Range> ranges =
       extents_.Trim(ExtentAllocator::Clock::now(), kDiscardedAtOnce);
   Status failed;
   for (const ExtentAllocator::Range& range : ranges) {
-    const Status status = segment_->Discard(range.offset, range.length);
-    extents_.Return(range, status.ok());
-    if (!status.ok()) failed = status;
+    const StatusOr<bool> discarded = exports_->Discard(segment_, range);
+    if (discarded.ok() && !*discarded) {
+      kept_.push_back(range);
+      continue;
+    }
+    extents_.Return(range, discarded.ok());
+    if (!discarded.ok()) failed = discarded.status();
+  }
+  if (ranges.empty() || !failed.ok()) {
+    for (const ExtentAllocator::Range& range : kept_) extents_.Return(range, false);
+    kept_.clear();
   }
   if (!failed.ok()) {
     // trims_ stays set: it would only fail again.

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "third_party/ar_grpc/base/status.h"
 #include "third_party/ar_grpc/memory/extent_allocator.h"
@@ -87,6 +88,7 @@ class CpuArena {
   void StartTrimming();
   void TrimAfter(std::chrono::milliseconds delay);
   void Trim();
+  void TrimSome();
   void FollowForks();
 
   // Set once; lives as long as the process, as tensors are freed until the very end.
@@ -97,6 +99,10 @@ class CpuArena {
   uint8_t* const data_;
   const size_t size_;
   memory::ExtentAllocator extents_;
+  // What could not be discarded, as a fabric still has it registered: taken out of extents_ until
+  // all that is idle was tried, or it would be tried again and again. Only one thread trims at a
+  // time.
+  std::vector<memory::ExtentAllocator::Range> kept_;
   // A timer is set, or Trim runs.
   std::atomic<bool> trims_{false};
   // In a child of the process that activated it.

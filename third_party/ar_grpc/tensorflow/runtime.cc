@@ -41,16 +41,28 @@ StatusOr<std::vector<std::string>> Allowed() {
   return fabric::ParseFabrics(std::getenv("AR_GRPC_FABRICS"));
 }
 
+bool IsUnavailable(const std::string& fabric) {
+  fabric::Context* const context = fabric::Find(fabric);
+  return context != nullptr && !context->Available().ok();
+}
+
 // Where a fabric that reads memory may be used at all.
 void MakeArenaOnce(const std::vector<std::string>& allowed) {
   static std::once_flag once;
   std::call_once(once, [&] {
-    if (std::find(allowed.begin(), allowed.end(), "shm") == allowed.end()) return;
-    const Status available = fabric::Find("shm")->Available();
-    if (!available.ok()) {
-      LOG(WARNING) << "AR-gRPC: no shared memory: " << available.message();
-      return;
+    // Only a fabric over which peers read memory needs it.
+    bool readable = false;
+    for (const std::string& name : allowed) {
+      fabric::Context* const context = fabric::Find(name);
+      if (context == nullptr || !context->capabilities().get) continue;
+      const Status available = context->Available();
+      readable = readable || available.ok();
+      // A machine without an adapter is no news; one without shared memory is.
+      if (!available.ok() && name == "shm") {
+        LOG(WARNING) << "AR-gRPC: no shared memory: " << available.message();
+      }
     }
+    if (!readable) return;
     // It logs by itself why it could not, and tensors then travel through the stream.
     (void)CpuArena::Activate().ok();
   });
@@ -84,8 +96,10 @@ tensorflow::Status CheckClient() {
 tensorflow::Status NewServerNode(std::shared_ptr<protocol::Node>* node) {
   TF_RETURN_IF_ERROR(CheckClient());
   MakeArenaOnce(*Allowed());
-  // Now, not in the first step.
-  MachineSelector()->Prepare(*Allowed());
+  // Now, not in the first step. A fabric that reaches nobody has no figures.
+  std::vector<std::string> usable = *Allowed();
+  usable.erase(std::remove_if(usable.begin(), usable.end(), IsUnavailable), usable.end());
+  MachineSelector()->Prepare(usable);
   *node = NewNode();
   return tensorflow::OkStatus();
 }
@@ -96,9 +110,9 @@ std::shared_ptr<protocol::Node> SessionNode() {
   return *node;
 }
 
-std::string SchemesText() {
+std::string SchemesText(bool in_arena) {
   // A thread that a forked child does not have may have held the selector's lock.
-  return ForkCount() == loaded_at_fork ? MachineSelector()->Print() : "";
+  return ForkCount() == loaded_at_fork ? MachineSelector()->Print(in_arena) : "";
 }
 
 }  // namespace ar_grpc

@@ -18,9 +18,9 @@ tensorflow::Status NewServerNode(std::shared_ptr<protocol::Node>* node);
 // InvalidArgument as above, for a session.
 tensorflow::Status CheckClient();
 
-// The table of schemes that this process uses, for people and tools; measures where nothing was
-// yet.
-std::string SchemesText();
+// The table of schemes that this process uses for tensors in its arena, or for those elsewhere, for
+// people and tools; measures where nothing was yet.
+std::string SchemesText(bool in_arena);
 
 // The node of all sessions of this process. CheckClient must have been OK.
 std::shared_ptr<protocol::Node> SessionNode();

@@ -75,7 +75,8 @@ std::string StatusText() {
                     ",\"warm_free\":", memory.warm_free, ",\"peak_in_use\":", memory.peak_in_use,
                     ",\"allocations\":", memory.allocations, "}");
   }
-  absl::StrAppend(&json, ",\"protocols\":", Quoted(SchemesText()), "}");
+  absl::StrAppend(&json, ",\"protocols\":", Quoted(SchemesText(true)),
+                  ",\"protocols_outside_arena\":", Quoted(SchemesText(false)), "}");
   return json;
 }
 

@@ -18,16 +18,16 @@
 //
 // Words are little-endian. All packets start with the magic (4 bytes) and the version (2 bytes), in
 // version 2 then the kind (2 bytes).
-// Request: token (16), ring bytes (8). Descriptors: the connection's memory, the pipe that wakes
-// the connector, the pipe that wakes the acceptor.
+// Request: token (16), ring bytes (8). Descriptors: the connection's memory, the eventfd that wakes
+// the connector, the eventfd that wakes the acceptor (shared_doorbell.h).
 // Answer: status code (4), error text (the rest). No descriptor.
 // Announcement: segment id (8), bytes (8). Descriptor: the segment, for reading. Each segment once;
 // the acceptor's may come before its answer.
 //
-// Version 1 has no kinds. Its request ends with region bytes (8) and has eventfds for pipes; its
-// answer has region bytes (8) before the text; both have one more descriptor where these are not 0,
-// and the socket is closed after the answer. We send 0, and do not use what such a peer sends.
-// A version states the layout of the connection's memory, too; it is the same in both.
+// Version 1 has no kinds. Its eventfds are rung by adding to them; its request ends with region
+// bytes (8); its answer has region bytes (8) before the text; both have one more descriptor where
+// these are not 0, and the socket is closed after the answer. We send 0, and do not use what such a
+// peer sends. A version states the layout of the connection's memory, too; it is the same in both.
 namespace ar_grpc::fabric::shm {
 
 inline constexpr uint16_t kVersion = 2;
@@ -64,7 +64,7 @@ bool IsAnnouncement(const std::string& bytes);
 
 struct Packet {
   std::string bytes;
-  // Memory files, pipes and eventfds; where the peer passed anything else there is none.
+  // Memory files and eventfds; where the peer passed anything else there is none.
   std::vector<UniqueFd> fds;
 };
 

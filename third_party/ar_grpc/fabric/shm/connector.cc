@@ -16,8 +16,8 @@
 #include "third_party/ar_grpc/fabric/ring_connection.h"
 #include "third_party/ar_grpc/fabric/shm/attach.h"
 #include "third_party/ar_grpc/fabric/shm/meeting_socket.h"
-#include "third_party/ar_grpc/fabric/shm/old_doorbell.h"
 #include "third_party/ar_grpc/fabric/shm/peer_segments.h"
+#include "third_party/ar_grpc/fabric/shm/shared_doorbell.h"
 #include "third_party/ar_grpc/memory/shared_memory.h"
 
 namespace ar_grpc::fabric::shm {
@@ -66,31 +66,19 @@ class Attempt : public std::enable_shared_from_this<Attempt> {
     parts_.role = Role::kConnector;
     UniqueFd own;
     UniqueFd peers;
-    if (Status status = MakeWake(&own, &passed_wake_); !status.ok()) return status;
-    if (Status status = MakeWake(&peers, &passed_peer_wake_); !status.ok()) return status;
-    if (!old()) {
-      parts_.doorbell = PipeDoorbell(std::move(own), std::move(peers));
-      return Status();
-    }
-    StatusOr<std::unique_ptr<Doorbell>> doorbell = NewOldDoorbell(std::move(own), std::move(peers));
+    if (Status status = MakeBell(&own, &passed_bell_); !status.ok()) return status;
+    if (Status status = MakeBell(&peers, &passed_peer_bell_); !status.ok()) return status;
+    auto doorbell = NewSharedDoorbell(frame_.version, std::move(own), std::move(peers));
     if (doorbell.ok()) parts_.doorbell = std::move(*doorbell);
     return doorbell.status();
   }
 
-  // Version 1 passes eventfds.
-  Status MakeWake(UniqueFd* own, UniqueFd* passed) {
-    if (old()) {
-      StatusOr<UniqueFd> wake = NewWakeFd();
-      if (!wake.ok()) return wake.status();
-      *own = std::move(*wake);
-      passed->reset(fcntl(own->get(), F_DUPFD_CLOEXEC, 0));
-      return passed->valid() ? Status() : ErrnoStatus(errno, "dup");
-    }
-    StatusOr<WakePipe> pipe = NewWakePipe();
-    if (!pipe.ok()) return pipe.status();
-    *own = std::move(pipe->own);
-    *passed = std::move(pipe->passed);
-    return Status();
+  Status MakeBell(UniqueFd* kept, UniqueFd* passed) {
+    StatusOr<UniqueFd> bell = NewBell(frame_.version);
+    if (!bell.ok()) return bell.status();
+    *kept = std::move(*bell);
+    passed->reset(fcntl(kept->get(), F_DUPFD_CLOEXEC, 0));
+    return passed->valid() ? Status() : ErrnoStatus(errno, "dup");
   }
 
   void ConnectAny() {
@@ -121,11 +109,11 @@ class Attempt : public std::enable_shared_from_this<Attempt> {
     request.token = frame_.token;
     request.ring_bytes = kRingBytes;
     if (Status status = SendPacket(peer_->socket(), Encode(request),
-                                   {memory_fd_.get(), passed_wake_.get(), passed_peer_wake_.get()});
+                                   {memory_fd_.get(), passed_bell_.get(), passed_peer_bell_.get()});
         !status.ok()) {
       return status;
     }
-    for (UniqueFd* const sent : {&memory_fd_, &passed_wake_, &passed_peer_wake_}) sent->reset();
+    for (UniqueFd* const sent : {&memory_fd_, &passed_bell_, &passed_peer_bell_}) sent->reset();
     return Reactor::Get().Add(peer_->socket(), [self = shared_from_this()] { self->TakePacket(); });
   }
 
@@ -160,7 +148,7 @@ class Attempt : public std::enable_shared_from_this<Attempt> {
     if (peer_) Reactor::Get().Remove(peer_->socket());
     peer_.reset();
     parts_ = RingConnection::Parts();
-    for (UniqueFd* const fd : {&memory_fd_, &passed_wake_, &passed_peer_wake_}) fd->reset();
+    for (UniqueFd* const fd : {&memory_fd_, &passed_bell_, &passed_peer_bell_}) fd->reset();
   }
 
   void Finish(StatusOr<std::unique_ptr<Connection>> result) {
@@ -173,8 +161,8 @@ class Attempt : public std::enable_shared_from_this<Attempt> {
   uint64_t retry_ = 0;
   std::vector<std::string> addresses_;
   UniqueFd memory_fd_;
-  UniqueFd passed_wake_;
-  UniqueFd passed_peer_wake_;
+  UniqueFd passed_bell_;
+  UniqueFd passed_peer_bell_;
   RingConnection::Parts parts_;
   std::shared_ptr<PeerSegments> peer_;
 };

@@ -19,8 +19,8 @@
 #include "third_party/ar_grpc/fabric/ring_connection.h"
 #include "third_party/ar_grpc/fabric/shm/attach.h"
 #include "third_party/ar_grpc/fabric/shm/meeting_socket.h"
-#include "third_party/ar_grpc/fabric/shm/old_doorbell.h"
 #include "third_party/ar_grpc/fabric/shm/peer_segments.h"
+#include "third_party/ar_grpc/fabric/shm/shared_doorbell.h"
 #include "third_party/ar_grpc/memory/shared_memory.h"
 
 namespace ar_grpc::fabric::shm {
@@ -32,15 +32,6 @@ constexpr size_t kMostSilent = 64;
 // Without descriptors nothing can be accepted; asked again after this.
 constexpr int kPauseMs = 100;
 constexpr int kAcceptsAtOnce = 64;
-
-StatusOr<std::unique_ptr<Doorbell>> TakeDoorbell(uint16_t version, UniqueFd own, UniqueFd peers) {
-  if (version == kOldVersion) return NewOldDoorbell(std::move(own), std::move(peers));
-  StatusOr<UniqueFd> own_pipe = OpenWakePipe(own.get());
-  if (!own_pipe.ok()) return own_pipe.status();
-  StatusOr<UniqueFd> peers_pipe = OpenWakePipe(peers.get());
-  if (!peers_pipe.ok()) return peers_pipe.status();
-  return PipeDoorbell(std::move(*own_pipe), std::move(*peers_pipe));
-}
 
 // The connection's end that a request asks for, but for the peer's memory.
 StatusOr<RingConnection::Parts> PartsFor(const Request& request, std::vector<UniqueFd> fds) {
@@ -55,7 +46,7 @@ StatusOr<RingConnection::Parts> PartsFor(const Request& request, std::vector<Uni
   const size_t size = ConnectionBytes(ring_bytes);
   if (Status status = memory::CheckShared(fds[0].get(), size); !status.ok()) return status;
   StatusOr<std::unique_ptr<Doorbell>> doorbell =
-      TakeDoorbell(request.version, std::move(fds[2]), std::move(fds[1]));
+      NewSharedDoorbell(request.version, std::move(fds[2]), std::move(fds[1]));
   if (!doorbell.ok()) return doorbell.status();
   auto memory = Map(fds[0].get(), size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE);
   if (!memory.ok()) return memory.status();

@@ -29,7 +29,7 @@ void CloseElsewhere(UniqueFd fd) {
 }
 
 bool IsShortToClose(int fd) {
-  if (fcntl(fd, F_GET_SEALS) >= 0 || fcntl(fd, F_GETPIPE_SZ) >= 0) return true;
+  if (fcntl(fd, F_GET_SEALS) >= 0) return true;
   // The path of a file begins with a slash.
   const StatusOr<std::string> target = DescriptorTarget(fd);
   return target.ok() && target->rfind("anon_inode:", 0) == 0;

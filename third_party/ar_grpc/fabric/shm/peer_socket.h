@@ -14,8 +14,8 @@
 // a thread that others wait for, unless it is known to be short.
 namespace ar_grpc::fabric::shm {
 
-// Keeps memory files, pipes and what has no file (eventfds): their close() is short. Anything else
-// is closed by a thread of its own.
+// Keeps memory files and what has no file (eventfds): their close() is short. Anything else is
+// closed by a thread of its own.
 UniqueFd KeepIfShortToClose(UniqueFd passed);
 
 // How many descriptors wait to be closed by that thread. Who accepts more from strangers meanwhile

@@ -17,6 +17,7 @@
 namespace ar_grpc::fabric::verbs::abi {
 
 inline constexpr int kTransportInfiniBand = 0;  // RoCE, too
+inline constexpr int kTransportIwarp = 1;
 
 struct Device {
   void* reserved[2];
@@ -28,6 +29,7 @@ struct CompletionQueue;
 struct QueuePair;
 struct WorkCompletion;
 struct SendRequest;
+struct ReceiveRequest;
 
 using AnyOperation = void (*)();
 
@@ -38,7 +40,8 @@ struct ContextOperations {
   int (*req_notify_cq)(CompletionQueue* queue, int solicited_only);
   AnyOperation before_post_send[12];
   int (*post_send)(QueuePair* pair, SendRequest* request, SendRequest** refused);
-  AnyOperation after_post_send[6];
+  int (*post_recv)(QueuePair* pair, ReceiveRequest* request, ReceiveRequest** refused);
+  AnyOperation after_post_recv[5];
 };
 
 struct Context {
@@ -96,7 +99,10 @@ struct PortAttributes {
   uint16_t pkey_count;
   uint16_t lid;
   uint16_t sm_lid;
-  uint8_t reserved[8];
+  uint8_t reserved[5];
+  uint8_t active_width;
+  uint8_t active_speed;
+  uint8_t physical_state;
   uint8_t link_layer;
   uint8_t flags;
   uint16_t capabilities2;
@@ -266,8 +272,10 @@ struct Piece {
 };
 
 inline constexpr int kRdmaWrite = 0;
+inline constexpr int kSend = 2;
 inline constexpr int kRdmaRead = 4;
 inline constexpr unsigned int kSignaled = 2;
+inline constexpr unsigned int kInline = 8;
 
 struct SendRequest {
   uint64_t id;
@@ -280,6 +288,13 @@ struct SendRequest {
   uint64_t remote_address;
   uint32_t rkey;
   uint64_t reserved[9];
+};
+
+struct ReceiveRequest {
+  uint64_t id;
+  ReceiveRequest* next;
+  Piece* pieces;
+  int count;
 };
 
 inline constexpr int kEventQueueError = 0;

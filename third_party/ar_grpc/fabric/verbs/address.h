@@ -11,8 +11,9 @@
 
 namespace ar_grpc::fabric::verbs {
 
-// How packets find a port: by the subnet of InfiniBand, or by IP under RoCE v2.
-enum class Family : uint8_t { kInfiniBand = 0, kIpv4 = 1, kIpv6 = 2 };
+// How packets find a port: by the subnet of InfiniBand, by IP under RoCE v2 and iWARP, or by
+// hardware addresses under RoCE v1, which do not leave their Ethernet segment.
+enum class Family : uint8_t { kInfiniBand = 0, kIpv4 = 1, kIpv6 = 2, kRoceV1 = 3 };
 
 // One name of a port in a network.
 struct NetworkName {
@@ -21,10 +22,20 @@ struct NetworkName {
   uint8_t index = 0;  // in the port's own table; stays in this process
 };
 
+// A partition's key: its number, and in the highest bit whether this port is a full member. Ports
+// hear each other within one partition, and two limited members never do.
+inline constexpr uint16_t kDefaultPkey = 0xffff;
+inline constexpr uint16_t kPartition = 0x7fff;
+inline constexpr uint16_t kFullMember = 0x8000;
+
+// None of the library's numbers: Ethernet, and iWARP's TCP over it.
+inline constexpr uint8_t kLinkLayerIwarp = 3;
+
 // Where a port is to be found.
 struct Address {
   uint8_t link_layer = abi::kLinkLayerInfiniBand;
   uint16_t lid = 0;                // InfiniBand's
+  uint16_t pkey = kDefaultPkey;    // of the partition that its queue pairs are in
   std::vector<NetworkName> names;  // the preferred first; each family once at most
 };
 

@@ -2,39 +2,18 @@
 
 #include "third_party/ar_grpc/fabric/verbs/attachment.h"
 
-#include <pthread.h>
-#include <signal.h>
-
 #include <mutex>
 #include <string>
-#include <system_error>
-#include <thread>
 #include <utility>
 
-#include "third_party/ar_grpc/base/os.h"
+#include "third_party/ar_grpc/fabric/verbs/aside.h"
 #include "third_party/ar_grpc/fabric/verbs/connection.h"
 #include "third_party/ar_grpc/fabric/verbs/frame.h"
+#include "third_party/ar_grpc/fabric/verbs/iwarp_attachment.h"
 #include "third_party/ar_grpc/fabric/verbs/queue_pair.h"
 
 namespace ar_grpc::fabric::verbs {
 namespace {
-
-// Runs what waits for the network in a thread of its own.
-Status RunAside(std::function<void()> task) {
-  // The process's signals are for its own threads.
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  Status status;
-  try {
-    std::thread([task = std::move(task)] { task(); }).detach();
-  } catch (const std::system_error& error) {
-    status = ErrnoStatus(error.code().value(), "starting a thread that connects a queue pair");
-  }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return status;
-}
 
 // Outlives its Attachment while a thread connects.
 class Attempt : public std::enable_shared_from_this<Attempt> {
@@ -157,6 +136,9 @@ StatusOr<std::unique_ptr<Attachment>> Attach(std::shared_ptr<Device> device, Rol
                                              AttachEvents events) {
   StatusOr<Device::Port> port = device->QueryPort();
   if (!port.ok()) return port.status();
+  if (device->iwarp()) {
+    return AttachIwarp(std::move(device), *port, role == Role::kServer, std::move(events));
+  }
   StatusOr<std::shared_ptr<QueuePair>> pair = QueuePair::Create(std::move(device));
   if (!pair.ok()) return pair.status();
   auto attempt = std::make_shared<Attempt>(std::move(*pair), *port, role, std::move(events));

@@ -10,27 +10,17 @@
 namespace ar_grpc::fabric::verbs {
 namespace {
 
-Status NoStream() {
-  return Status(StatusCode::kUnimplemented, "an RDMA connection carries no stream");
-}
+// Pieces that a READ has at once whose target was refused: as many as hide the copies.
+constexpr size_t kPiecesOfARead = 4;
 
 Status Invalid(const char* why) { return Status(StatusCode::kInvalidArgument, why); }
 
 }  // namespace
 
 VerbsConnection::VerbsConnection(std::shared_ptr<QueuePair> pair, uint64_t peer_seal)
-    : pair_(std::move(pair)), peer_seal_(peer_seal) {}
+    : pair_(std::move(pair)), landing_(pair_->device()->Landing()), peer_seal_(peer_seal) {}
 
 VerbsConnection::~VerbsConnection() { pair_->Close({}); }
-
-StatusOr<size_t> VerbsConnection::Write(const iovec*, int) { return NoStream(); }
-StatusOr<size_t> VerbsConnection::Read(void*, size_t) { return NoStream(); }
-StatusOr<size_t> VerbsConnection::Readable() { return NoStream(); }
-StatusOr<bool> VerbsConnection::Post(const Message&) { return NoStream(); }
-StatusOr<bool> VerbsConnection::Take(Message*) { return NoStream(); }
-StatusOr<bool> VerbsConnection::ArmRead() { return NoStream(); }
-StatusOr<bool> VerbsConnection::ArmWrite() { return NoStream(); }
-StatusOr<bool> VerbsConnection::ArmPost() { return NoStream(); }
 
 StatusOr<Lease> VerbsConnection::Map(const Key&, uint64_t, size_t) {
   return Status(StatusCode::kUnimplemented, "a peer's memory cannot be mapped over RDMA");
@@ -47,34 +37,89 @@ StatusOr<Key> VerbsConnection::Export(const std::shared_ptr<Registration>& regis
 
 void VerbsConnection::Get(const Key& key, uint64_t offset, void* into, size_t size,
                           std::shared_ptr<const void> keep, Done done) {
-  Start({abi::kRdmaRead, abi::kAccessLocalWrite, Access::kRead}, key, offset, into, size,
-        std::move(keep), std::move(done));
+  Start(Ends(), kRead, {key, offset, into, size}, std::move(keep), std::move(done));
 }
 
 void VerbsConnection::Put(const Key& key, uint64_t offset, const void* from, size_t size,
                           std::shared_ptr<const void> keep, Done done) {
-  Start({abi::kRdmaWrite, 0, Access::kWrite}, key, offset, from, size, std::move(keep),
-        std::move(done));
+  if (pair_->device()->iwarp() && size > 0) {
+    // The WRITE has ended when this device is through with it; the peer's answers nothing. But what
+    // follows on the wire finds its bytes in the peer's memory: a READ of the last one.
+    done = [ends = Ends(), key, last = offset + size - 1, done = std::move(done)](Status status) {
+      if (!status.ok()) {
+        if (done) done(std::move(status));
+        return;
+      }
+      const auto byte = std::make_shared<uint8_t>();
+      Start(ends, kLookBack, {key, last, byte.get(), 1}, byte, done);
+    };
+  }
+  Start(Ends(), kWrite, {key, offset, from, size}, std::move(keep), std::move(done));
 }
 
-void VerbsConnection::Start(const Transfer& transfer, const Key& key, uint64_t offset,
-                            const void* local, size_t size, std::shared_ptr<const void> keep,
-                            Done done) {
+void VerbsConnection::Start(const TwoEnds& ends, const Transfer& transfer, const Range& range,
+                            std::shared_ptr<const void> keep, Done done) {
   auto operation = std::make_shared<Operation>();
-  Status status = Prepare(transfer, key, offset, local, size, operation.get());
-  if (!status.ok() || size == 0) {
+  Status status = Prepare(ends, transfer, range, operation.get());
+  if (!status.ok() || range.size == 0) {
     if (done) done(std::move(status));
     return;
   }
+  if (!operation->region) {
+    StatusOr<LandingPool::Pieces> pieces = RegisterOrLand(ends, transfer, range, operation.get());
+    if (!pieces.ok()) {
+      if (done) done(pieces.status());
+      return;
+    }
+    if (!pieces->empty()) {
+      // The target of a READ is not const.
+      return ReadByWayOf(std::move(*pieces), ends.pair, *operation, const_cast<void*>(range.local),
+                         std::move(keep), std::move(done));
+    }
+  }
   operation->keep = std::move(keep);
   operation->done = std::move(done);
-  pair_->Submit(std::move(operation));
+  ends.pair->Submit(std::move(operation));
 }
 
-Status VerbsConnection::Prepare(const Transfer& transfer, const Key& key, uint64_t offset,
-                                const void* local, size_t size, Operation* operation) {
-  if (Status status = pair_->Usable(); !status.ok()) return status;
-  const StatusOr<RemoteKey> remote = DecodeKey(key, peer_seal_);
+StatusOr<LandingPool::Pieces> VerbsConnection::RegisterOrLand(const TwoEnds& ends,
+                                                              const Transfer& transfer,
+                                                              const Range& range,
+                                                              Operation* operation) {
+  const std::shared_ptr<Device>& device = ends.pair->device();
+  // Over iWARP a peer may write what a READ lands in, and pieces are shared by all peers.
+  const bool can_land = transfer.opcode == abi::kRdmaRead && !device->iwarp();
+  const bool is_small = can_land && range.size <= LandingPool::kPieceBytes;
+  if (is_small) {
+    if (LandingPool::Pieces piece = ends.landing->Take(1); !piece.empty()) return piece;
+  }
+  StatusOr<std::shared_ptr<MemoryRegion>> region =
+      MemoryRegion::Register(device, range.local, range.size, LocalAccess(*device, transfer));
+  LandingPool::Pieces pieces;
+  const bool refused = region.status().code() == StatusCode::kResourceExhausted;
+  if (can_land && refused) pieces = ends.landing->Take(kPiecesOfARead);
+  // After what it is for, which does not wait for it.
+  if (is_small || (can_land && refused)) ends.landing->Ask();
+  if (region.ok()) {
+    operation->region = std::move(*region);
+  } else if (pieces.empty()) {
+    return region.status();
+  }
+  return pieces;
+}
+
+// The peer's device answers an iWARP READ by what is a WRITE for ours, and is told where to. So it
+// may write there until the operation ends, but nowhere else: not in a registration of more.
+int VerbsConnection::LocalAccess(const Device& device, const Transfer& transfer) {
+  const bool is_written = device.iwarp() && transfer.opcode == abi::kRdmaRead;
+  return transfer.local_access | (is_written ? abi::kAccessRemoteWrite : 0);
+}
+
+Status VerbsConnection::Prepare(const TwoEnds& ends, const Transfer& transfer, const Range& range,
+                                Operation* operation) {
+  if (Status status = ends.pair->Usable(); !status.ok()) return status;
+  const auto& [key, offset, local, size] = range;
+  const StatusOr<RemoteKey> remote = DecodeKey(key, ends.peer_seal);
   if (!remote.ok()) return remote.status();
   if (offset > remote->size || size > remote->size - offset) {
     return Invalid("the range is not within the peer's registered memory");
@@ -83,16 +128,12 @@ Status VerbsConnection::Prepare(const Transfer& transfer, const Key& key, uint64
     return Invalid("the peer has not registered its memory for writing");
   }
   if (size == 0) return Status();
-  const std::shared_ptr<Device>& device = pair_->device();
-  operation->region = device->regions().Find(local, size);
-  if (!operation->region) {
-    // For this operation alone.
-    StatusOr<std::shared_ptr<MemoryRegion>> region =
-        MemoryRegion::Register(device, local, size, transfer.local_access);
-    if (!region.ok()) return region.status();
-    operation->region = std::move(*region);
+  Device& device = *ends.pair->device();
+  if (LocalAccess(device, transfer) == transfer.local_access) {
+    operation->region = device.regions().Find(local, size);
   }
   operation->opcode = transfer.opcode;
+  operation->payload = transfer.payload;
   operation->local = reinterpret_cast<uintptr_t>(local);
   operation->remote = remote->address + offset;
   operation->rkey = remote->rkey;

@@ -7,16 +7,18 @@
 #include <memory>
 
 #include "third_party/ar_grpc/fabric/fabric.h"
+#include "third_party/ar_grpc/fabric/verbs/landing.h"
 #include "third_party/ar_grpc/fabric/verbs/queue_pair.h"
 
 namespace ar_grpc::fabric::verbs {
 
-inline constexpr Capabilities kCapabilities = {false, true, true, false, false};
+inline constexpr Capabilities kCapabilities = {
+    /*stream=*/true, /*get=*/true,         /*put=*/true,
+    /*map=*/false,   /*inline_get=*/false, /*pins=*/true, /*crosses_network=*/true};
 
-// One-sided access over a queue pair. There is no stream, so nothing tells an end that the other
-// has closed: closed() becomes true with the first operation that fails, two seconds or a few after
-// it was started. An access that the peer's device refuses (memory whose registration has ended, a
-// key that nobody gave) gives kInvalidArgument, and breaks the connection: so do queue pairs.
+// A queue pair as a Connection. An access that the peer's device refuses (memory whose registration
+// has ended, a key that nobody gave) gives kInvalidArgument, and breaks the connection: so do queue
+// pairs.
 class VerbsConnection final : public Connection {
  public:
   // `pair` is connected; `peer_seal` is of the keys that the peer gives.
@@ -25,16 +27,18 @@ class VerbsConnection final : public Connection {
 
   Capabilities capabilities() const override { return kCapabilities; }
 
-  StatusOr<size_t> Write(const iovec* parts, int count) override;
-  StatusOr<size_t> Read(void* into, size_t size) override;
-  StatusOr<size_t> Readable() override;
-  StatusOr<bool> Post(const Message& message) override;
-  StatusOr<bool> Take(Message* message) override;
-  int wake_fd() const override { return -1; }
-  void ClearWake() override {}
-  StatusOr<bool> ArmRead() override;
-  StatusOr<bool> ArmWrite() override;
-  StatusOr<bool> ArmPost() override;
+  StatusOr<size_t> Write(const iovec* parts, int count) override {
+    return pair_->Write(parts, count);
+  }
+  StatusOr<size_t> Read(void* into, size_t size) override { return pair_->Read(into, size); }
+  StatusOr<size_t> Readable() override { return pair_->Readable(); }
+  StatusOr<bool> Post(const Message& message) override { return pair_->Post(message); }
+  StatusOr<bool> Take(Message* message) override { return pair_->Take(message); }
+  int wake_fd() const override { return pair_->wake_fd(); }
+  void ClearWake() override { pair_->ClearWake(); }
+  StatusOr<bool> ArmRead() override { return pair_->ArmRead(); }
+  StatusOr<bool> ArmWrite() override { return pair_->ArmWrite(); }
+  StatusOr<bool> ArmPost() override { return pair_->ArmPost(); }
 
   StatusOr<Key> Export(const std::shared_ptr<Registration>& registration) override;
   void Get(const Key& key, uint64_t offset, void* into, size_t size,
@@ -46,24 +50,51 @@ class VerbsConnection final : public Connection {
 
   void Close(std::function<void()> done) override { pair_->Close(std::move(done)); }
   bool closed() const override { return pair_->closed(); }
-  uint64_t stream_bytes_sent() const override { return 0; }
-  uint64_t stream_bytes_received() const override { return 0; }
+  uint64_t stream_bytes_sent() const override { return pair_->stream_bytes_sent(); }
+  uint64_t stream_bytes_received() const override { return pair_->stream_bytes_received(); }
   uint64_t get_bytes() const override { return pair_->get_bytes(); }
 
  private:
-  // What the two have in common.
+  // What Gets and Puts have in common.
   struct Transfer {
     int opcode;
     int local_access;
     Access remote_access;
+    bool payload;
   };
-  void Start(const Transfer& transfer, const Key& key, uint64_t offset, const void* local,
-             size_t size, std::shared_ptr<const void> keep, Done done);
-  // Fills `operation` in, but for `keep` and `done`.
-  Status Prepare(const Transfer& transfer, const Key& key, uint64_t offset, const void* local,
-                 size_t size, Operation* operation);
+  static constexpr Transfer kRead = {abi::kRdmaRead, abi::kAccessLocalWrite, Access::kRead, true};
+  static constexpr Transfer kWrite = {abi::kRdmaWrite, 0, Access::kWrite, true};
+  // A READ of our own.
+  static constexpr Transfer kLookBack = {abi::kRdmaRead, abi::kAccessLocalWrite, Access::kRead,
+                                         false};
+  // Of the peer's memory, and as much of this process's.
+  struct Range {
+    const Key& key;
+    uint64_t offset;
+    const void* local;
+    size_t size;
+  };
+  // What outlives the connection while an operation is under way.
+  struct TwoEnds {
+    std::shared_ptr<QueuePair> pair;
+    std::shared_ptr<LandingPool> landing;
+    uint64_t peer_seal;
+  };
+  TwoEnds Ends() const { return {pair_, landing_, peer_seal_}; }
+
+  static void Start(const TwoEnds& ends, const Transfer& transfer, const Range& range,
+                    std::shared_ptr<const void> keep, Done done);
+  // Fills `operation` in, but for `keep` and `done`; no region where the range is not registered.
+  static Status Prepare(const TwoEnds& ends, const Transfer& transfer, const Range& range,
+                        Operation* operation);
+  // For a range that is not registered: `operation` gets a region for it alone, or it is to be read
+  // by way of the pieces that are returned.
+  static StatusOr<LandingPool::Pieces> RegisterOrLand(const TwoEnds& ends, const Transfer& transfer,
+                                                      const Range& range, Operation* operation);
+  static int LocalAccess(const Device& device, const Transfer& transfer);
 
   const std::shared_ptr<QueuePair> pair_;
+  const std::shared_ptr<LandingPool> landing_;
   const uint64_t peer_seal_;
 };
 

@@ -2,69 +2,42 @@
 
 #include "third_party/ar_grpc/fabric/verbs/device.h"
 
-#include <fcntl.h>
+#include <arpa/inet.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
+#include <cstdlib>
 #include <utility>
 #include <vector>
 
 #include "third_party/ar_grpc/base/log.h"
 #include "third_party/ar_grpc/base/os.h"
 #include "third_party/ar_grpc/base/reactor.h"
+#include "third_party/ar_grpc/fabric/verbs/flow_control.h"
+#include "third_party/ar_grpc/fabric/verbs/landing.h"
+#include "third_party/ar_grpc/fabric/verbs/numa.h"
+#include "third_party/ar_grpc/fabric/verbs/port_names.h"
 
 namespace ar_grpc::fabric::verbs {
 namespace {
 
-// Requests that one connection has under way; what exceeds them waits in its own queue.
-constexpr int kMostRequests = 128;
 constexpr int kMostReads = 16;
-// A round of events; the reactor comes back for more.
-constexpr int kMostEvents = 64;
+// A device answers a READ in one piece, and the frames behind it wait: as long as with Soft-RoCE.
+constexpr uint32_t kLargestIwarpMessage = 8 << 20;
 // More than any port's table has.
 constexpr size_t kMostGids = 1 << 16;
 
 Status Unusable(const std::string& why) { return Status(StatusCode::kUnavailable, why); }
 
-bool HasPrefix(const abi::Gid& gid, std::initializer_list<uint8_t> prefix) {
-  return std::equal(prefix.begin(), prefix.end(), gid.begin());
-}
-
-// ::ffff:a.b.c.d
-bool IsIpv4(const abi::Gid& gid) {
-  return HasPrefix(gid, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff});
-}
-
-bool IsLinkLocal(const abi::Gid& gid) { return HasPrefix(gid, {0xfe, 0x80}); }
-
-// Of a RoCE port's names the first of each family, IPv4 before IPv6; a link-local address only
-// where there is no other.
-std::vector<NetworkName> RoceNames(const std::vector<abi::GidEntry>& entries) {
-  const abi::GidEntry* ipv4 = nullptr;
-  const abi::GidEntry* ipv6 = nullptr;
-  for (const abi::GidEntry& entry : entries) {
-    if (entry.type != abi::kGidTypeRoceV2) continue;
-    if (IsIpv4(entry.gid)) {
-      if (ipv4 == nullptr) ipv4 = &entry;
-    } else if (ipv6 == nullptr || (IsLinkLocal(ipv6->gid) && !IsLinkLocal(entry.gid))) {
-      ipv6 = &entry;
-    }
+// Who has set a variable wants RDMA, and learns once that it cannot be had.
+void Complain(const std::string& why) {
+  static auto* const said = new std::string;
+  {
+    std::lock_guard<std::mutex> lock(ForkSafeMutex());
+    if (*said == why) return;
+    *said = why;
   }
-  std::vector<NetworkName> names;
-  if (ipv4 != nullptr) {
-    names.push_back({Family::kIpv4, ipv4->gid, static_cast<uint8_t>(ipv4->index)});
-  }
-  if (ipv6 != nullptr) {
-    names.push_back({Family::kIpv6, ipv6->gid, static_cast<uint8_t>(ipv6->index)});
-  }
-  return names;
-}
-
-Status NonBlocking(int fd) {
-  const int flags = fcntl(fd, F_GETFL);
-  if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0) return ErrnoStatus(errno, "fcntl");
-  return Status();
+  Log(Severity::kWarning, "no RDMA, TCP is used between hosts: " + why);
 }
 
 uint8_t Reads(int most) { return static_cast<uint8_t>(std::clamp(most, 0, kMostReads)); }
@@ -72,41 +45,93 @@ uint8_t Reads(int most) { return static_cast<uint8_t>(std::clamp(most, 0, kMostR
 }  // namespace
 
 Status DeviceStatus(int error, const std::string& what) {
+  if (error == 0) return Unusable(what + ": its library gives no reason");
   Status status = ErrnoStatus(error, what);
   if (status.code() == StatusCode::kResourceExhausted) return status;
   return Unusable(status.message());
 }
 
 StatusOr<std::shared_ptr<Device>> Device::Open(const Library& library) {
+  const StatusOr<Settings> settings =
+      ReadSettings([](const char* name) -> const char* { return std::getenv(name); });
+  if (!settings.ok()) {
+    Complain(settings.status().message());
+    return Unusable(settings.status().message());
+  }
+  StatusOr<std::shared_ptr<Device>> device = OpenBest(library, *settings);
+  if (!device.ok() && settings->given) Complain(device.status().message());
+  return device;
+}
+
+StatusOr<std::shared_ptr<Device>> Device::OpenBest(const Library& library,
+                                                   const Settings& settings) {
+  StatusOr<Found> found = FindAll(library, settings);
+  if (!found.ok()) return found.status();
+  const int home = NodeOfMostProcessors();
+  for (;;) {
+    const StatusOr<Choice> choice = ChooseDevice(found->candidates, settings, home);
+    if (!choice.ok()) return choice.status();
+    Candidate& chosen = found->candidates[choice->index];
+    const std::shared_ptr<Device>& device = found->devices[choice->index];
+    const Status status = device->Start(chosen.port);
+    if (status.ok()) {
+      Log(Severity::kInfo, choice->line);
+      return device;
+    }
+    chosen.unusable = status.message();
+  }
+}
+
+StatusOr<Device::Found> Device::FindAll(const Library& library, const Settings& settings) {
   int count = 0;
   abi::Device** const list = library.get_device_list(&count);
   if (list == nullptr) {
     return Unusable(ErrnoStatus(errno, "listing RDMA devices").message());
   }
-  std::string why;
-  std::shared_ptr<Device> opened;
-  for (int i = 0; i < count && !opened; ++i) {
-    const std::string name = library.get_device_name(list[i]);
-    Status status;
-    if (list[i]->transport_type != abi::kTransportInfiniBand) {
-      status = Unusable("neither InfiniBand nor RoCE");
-    } else if (abi::Context* const context = library.open_device(list[i]); context == nullptr) {
-      status = ErrnoStatus(errno, "cannot be opened");
-    } else {
-      const std::shared_ptr<Device> device(new Device(library, context, name));
-      status = device->Prepare();
-      if (status.ok()) opened = device;
-    }
-    if (!status.ok()) why += (why.empty() ? ": " : "; ") + name + ": " + status.message();
-  }
+  Found found;
+  for (int i = 0; i < count; ++i) Look(library, list[i], settings, &found);
   library.free_device_list(list);
-  if (opened) return opened;
-  return Unusable(why.empty() ? "this machine has no RDMA device"
-                              : "no RDMA device can be used" + why);
+  return found;
 }
 
-Device::Device(const Library& library, abi::Context* context, std::string name)
-    : library_(library), context_(context), fork_count_(ForkCount()), name_(std::move(name)) {}
+void Device::Look(const Library& library, abi::Device* device, const Settings& settings,
+                  Found* found) {
+  Candidate candidate;
+  candidate.device = library.get_device_name(device);
+  std::shared_ptr<Device> opened;
+  // One that the settings do not name is listed, and left alone.
+  if (settings.device.empty() || settings.device == candidate.device) {
+    Status status;
+    if (device->transport_type != abi::kTransportInfiniBand &&
+        device->transport_type != abi::kTransportIwarp) {
+      status = Unusable("neither InfiniBand nor RoCE nor iWARP");
+    } else if (abi::Context* const context = library.open_device(device); context == nullptr) {
+      status = ErrnoStatus(errno, "cannot be opened");
+    } else {
+      opened.reset(new Device(library, context, candidate.device, settings));
+      status = opened->Prepare();
+    }
+    candidate.unusable = status.message();
+  }
+  if (!opened || !candidate.unusable.empty()) {
+    found->candidates.push_back(std::move(candidate));
+    found->devices.push_back(nullptr);
+    return;
+  }
+  const int node = NodeOfDevice(candidate.device);
+  for (int port = 1; port <= opened->ports_; ++port) {
+    found->candidates.push_back(opened->Describe(static_cast<uint8_t>(port), node));
+    found->devices.push_back(opened);
+  }
+}
+
+Device::Device(const Library& library, abi::Context* context, std::string name, Settings settings)
+    : library_(library),
+      context_(context),
+      fork_count_(ForkCount()),
+      device_name_(std::move(name)),
+      settings_(std::move(settings)),
+      name_(device_name_) {}
 
 Device::~Device() {
   if (InChild()) return;
@@ -131,186 +156,136 @@ Status Device::Prepare() {
     return ErrnoStatus(error, "cannot be queried");
   }
   limits_.region_bytes = attributes.max_mr_size;
-  limits_.requests = std::min({kMostRequests, attributes.max_qp_wr, attributes.max_cqe});
-  limits_.most_reads = Reads(attributes.max_qp_init_rd_atom);
+  // Beside frames, which have their places in the same queues.
+  const int places = std::min(attributes.max_qp_wr, attributes.max_cqe) - int{kSendBuffers};
+  if (places < 1) return Unusable("its queues are too short");
+  const int requests = std::min(settings_.queue_depth, places);
+  limits_.most_reads = Reads(std::min(attributes.max_qp_init_rd_atom, requests));
   limits_.most_served_reads = Reads(attributes.max_qp_rd_atom);
-  if (limits_.requests < 1 || limits_.most_reads == 0 || limits_.most_served_reads == 0) {
+  if (limits_.most_reads == 0 || limits_.most_served_reads == 0) {
     return Unusable("it does not do RDMA READ");
   }
-  if (Status status = ChoosePort(attributes.ports); !status.ok()) return status;
-  domain_ = library_.alloc_pd(context_);
-  if (domain_ == nullptr) return ErrnoStatus(errno, "no protection domain");
-  channel_ = library_.create_comp_channel(context_);
-  if (channel_ == nullptr) return ErrnoStatus(errno, "no completion channel");
-  return Watch();
+  ports_ = attributes.ports;
+  return ports_ > 0 ? Status() : Unusable("it has no port");
 }
 
-Status Device::ChoosePort(uint8_t ports) {
-  ports_ = ports;
-  Status status = Unusable("it has no port");
-  for (int port = 1; port <= ports; ++port) {
-    port_ = static_cast<uint8_t>(port);
-    status = QueryPort().status();
-    if (!status.ok()) continue;
-    abi::PortAttributes attributes = {};
-    if (const int error = library_.query_port(context_, port_, &attributes); error != 0) {
-      return ErrnoStatus(error, "its port cannot be queried");
-    }
-    limits_.message_bytes = attributes.max_msg_sz;
-    if (limits_.message_bytes == 0) return Unusable("it sends no messages");
-    name_ += "/" + std::to_string(port);
-    return Status();
+Candidate Device::Describe(uint8_t port, int numa_node) const {
+  Candidate candidate;
+  candidate.device = device_name_;
+  candidate.port = port;
+  candidate.numa_node = numa_node;
+  // One that is not to be used is not asked, which could fail.
+  if (settings_.port != 0 && settings_.port != port) return candidate;
+  const StatusOr<PortState> state = QueryPort(port);
+  if (!state.ok()) {
+    candidate.unusable = state.status().message();
+  } else {
+    candidate.link_layer = state->port.address.link_layer;
+    candidate.rate = LinkRate(state->attributes.active_width, state->attributes.active_speed);
   }
-  return status;
+  return candidate;
+}
+
+Status Device::Start(uint8_t port) {
+  abi::PortAttributes attributes = {};
+  if (const int error = library_.query_port(context_, port, &attributes); error != 0) {
+    return ErrnoStatus(error, "its port cannot be queried");
+  }
+  limits_.message_bytes = attributes.max_msg_sz;
+  if (limits_.message_bytes == 0) return Unusable("it sends no messages");
+  if (iwarp()) limits_.message_bytes = std::min(limits_.message_bytes, kLargestIwarpMessage);
+  port_ = port;
+  name_ = PortName(device_name_, port);
+  // Another port may have been tried before.
+  if (domain_ == nullptr) domain_ = library_.alloc_pd(context_);
+  if (domain_ == nullptr) return ErrnoStatus(errno, "no protection domain");
+  if (channel_ == nullptr) channel_ = library_.create_comp_channel(context_);
+  if (channel_ == nullptr) return ErrnoStatus(errno, "no completion channel");
+  if (iwarp()) {
+    if (Status status = StartManager(); !status.ok()) return status;
+  }
+  return Watch();
 }
 
 StatusOr<Device::Port> Device::QueryPort() const {
   if (InChild()) return NotHere();
   if (failed()) return Unusable(name_ + " has failed");
-  abi::PortAttributes attributes = {};
-  if (const int error = library_.query_port(context_, port_, &attributes); error != 0) {
-    return DeviceStatus(error, "the port of " + name_ + " cannot be queried");
+  const StatusOr<PortState> state = QueryPort(port_);
+  if (!state.ok()) return state.status();
+  return state->port;
+}
+
+StatusOr<Device::PortState> Device::QueryPort(uint8_t port) const {
+  PortState state;
+  abi::PortAttributes& attributes = state.attributes;
+  if (const int error = library_.query_port(context_, port, &attributes); error != 0) {
+    return DeviceStatus(error,
+                        "the port of " + PortName(device_name_, port) + " cannot be queried");
   }
   if (attributes.state != abi::kPortActive) return Unusable("its port is down");
+  state.port.mtu = static_cast<uint8_t>(
+      std::clamp<int>(attributes.active_mtu, abi::kSmallestMtu, settings_.largest_mtu));
+  Address& address = state.port.address;
+  address.link_layer = attributes.link_layer == abi::kLinkLayerUnspecified
+                           ? abi::kLinkLayerInfiniBand
+                           : attributes.link_layer;
+  address.lid = attributes.lid;
+  if (iwarp()) {
+    address = Address();
+    address.link_layer = kLinkLayerIwarp;
+    // Of one that is not used nobody asks for names, which would take librdmacm.
+    if (!manager_) return state;
+    StatusOr<std::vector<NetworkName>> names = manager_->Names();
+    if (!names.ok()) return names.status();
+    address.names = std::move(*names);
+    return state;
+  }
+  StatusOr<std::vector<NetworkName>> names = Names(port, attributes);
+  if (!names.ok()) return names.status();
+  address.names = std::move(*names);
+  const StatusOr<uint16_t> pkey = PartitionKey(port, attributes);
+  if (!pkey.ok()) return pkey.status();
+  address.pkey = *pkey;
+  return state;
+}
+
+StatusOr<std::vector<NetworkName>> Device::Names(uint8_t port,
+                                                 const abi::PortAttributes& attributes) const {
+  const std::string name = PortName(device_name_, port);
   // The table of all ports; one that is longer is refused.
   const size_t most = static_cast<size_t>(std::max(attributes.gid_count, 1)) * ports_;
   std::vector<abi::GidEntry> entries(std::min(most, kMostGids));
   const ssize_t count =
       library_.query_gid_table(context_, entries.data(), entries.size(), 0, sizeof(abi::GidEntry));
-  if (count < 0) return DeviceStatus(static_cast<int>(-count), "the GIDs of " + name_);
+  if (count < 0) return DeviceStatus(static_cast<int>(-count), "the GIDs of " + name);
   entries.resize(std::min<size_t>(count, entries.size()));
-  // A queue pair's address has eight bits for the index.
-  entries.erase(std::remove_if(entries.begin(), entries.end(),
-                               [this](const abi::GidEntry& entry) {
-                                 return entry.port != port_ || entry.index > UINT8_MAX;
-                               }),
-                entries.end());
-  Port port;
-  port.mtu =
-      static_cast<uint8_t>(std::clamp(attributes.active_mtu, abi::kSmallestMtu, abi::kLargestMtu));
-  port.address.link_layer = attributes.link_layer == abi::kLinkLayerUnspecified
-                                ? abi::kLinkLayerInfiniBand
-                                : attributes.link_layer;
-  port.address.lid = attributes.lid;
-  if (port.address.link_layer == abi::kLinkLayerEthernet) {
-    port.address.names = RoceNames(entries);
-    if (port.address.names.empty()) return Unusable("its port has no IP address for RoCE v2");
-    return port;
-  }
-  if (port.address.lid == 0 || entries.empty()) {
-    return Unusable("no subnet manager has given its port a LID and a GID");
-  }
-  port.address.names = {
-      {Family::kInfiniBand, entries.front().gid, static_cast<uint8_t>(entries.front().index)}};
-  return port;
+  return PortNames(entries, port, attributes, name, settings_);
 }
 
-Status Device::Watch() {
-  // Also where descriptors are blocking: a look without an event would stop the reactor.
-  for (const int fd : {channel_->fd, context_->async_fd}) {
-    if (Status status = NonBlocking(fd); !status.ok()) return status;
+StatusOr<uint16_t> Device::PartitionKey(uint8_t port, const abi::PortAttributes& attributes) const {
+  const int index = settings_.pkey_index;
+  const std::string name = PortName(device_name_, port);
+  if (index >= std::max<int>(attributes.pkey_count, 1)) {
+    return WrongSetting(kPkeyIndexVariable, std::to_string(index),
+                        name + " has no partition key there, only at 0 to " +
+                            std::to_string(std::max<int>(attributes.pkey_count, 1) - 1));
   }
-  const std::weak_ptr<Device> weak = weak_from_this();
-  Status status = Reactor::Get().Add(channel_->fd, [weak] {
-    if (const std::shared_ptr<Device> self = weak.lock()) self->TakeCompletionEvents();
-  });
-  if (!status.ok()) return status;
-  return Reactor::Get().Add(context_->async_fd, [weak] {
-    if (const std::shared_ptr<Device> self = weak.lock()) self->TakeAsyncEvents();
-  });
+  uint16_t pkey = 0;
+  errno = 0;
+  if (library_.query_pkey(context_, port, index, &pkey) != 0) {
+    return DeviceStatus(errno != 0 ? errno : EIO, "the partition key of " + name);
+  }
+  pkey = ntohs(pkey);
+  if ((pkey & kPartition) != 0) return pkey;
+  return WrongSetting(kPkeyIndexVariable, std::to_string(index),
+                      "that place in the partition table of " + name + " is empty");
 }
 
-void Device::Add(abi::CompletionQueue* queue, abi::QueuePair* pair,
-                 std::shared_ptr<EventTarget> target) {
+std::shared_ptr<LandingPool> Device::Landing() {
   std::lock_guard<std::mutex> lock(mu_);
-  watched_[queue] = {pair, std::move(target)};
-}
-
-void Device::Remove(abi::CompletionQueue* queue) {
-  std::shared_ptr<EventTarget> dropped;  // without the lock
-  std::lock_guard<std::mutex> lock(mu_);
-  const auto found = watched_.find(queue);
-  if (found == watched_.end()) return;
-  dropped = std::move(found->second.target);
-  watched_.erase(found);
-}
-
-std::shared_ptr<EventTarget> Device::Find(
-    const std::function<bool(abi::CompletionQueue*, const Watched&)>& wanted) const {
-  std::lock_guard<std::mutex> lock(mu_);
-  for (const auto& [queue, watched] : watched_) {
-    if (wanted(queue, watched)) return watched.target;
-  }
-  return nullptr;
-}
-
-// A queue is destroyed on the reactor only, so one that an event names is still there.
-void Device::TakeCompletionEvents() {
-  for (int i = 0; i < kMostEvents; ++i) {
-    abi::CompletionQueue* queue = nullptr;
-    void* user = nullptr;
-    if (library_.get_cq_event(channel_, &queue, &user) != 0) {
-      if (errno != EAGAIN && errno != EINTR) Lose(channel_->fd, errno);
-      return;
-    }
-    library_.ack_cq_events(queue, 1);
-    std::shared_ptr<EventTarget> target;
-    {
-      std::lock_guard<std::mutex> lock(mu_);
-      if (const auto found = watched_.find(queue); found != watched_.end()) {
-        target = found->second.target;
-      }
-    }
-    if (target) target->OnCompletions();
-  }
-}
-
-void Device::TakeAsyncEvents() {
-  for (int i = 0; i < kMostEvents; ++i) {
-    abi::AsyncEvent event = {};
-    if (library_.get_async_event(context_, &event) != 0) {
-      if (errno != EAGAIN && errno != EINTR) Lose(context_->async_fd, errno);
-      return;
-    }
-    const std::string what = name_ + ": " + library_.event_type_str(event.type);
-    std::shared_ptr<EventTarget> target;
-    switch (event.type) {
-      case abi::kEventQueueError:
-        target = Find(
-            [&event](abi::CompletionQueue* queue, const Watched&) { return queue == event.queue; });
-        break;
-      case abi::kEventPairFatal:
-      case abi::kEventPairRequestError:
-      case abi::kEventPairAccessError:
-        target = Find([&event](abi::CompletionQueue*, const Watched& watched) {
-          return watched.pair == event.pair;
-        });
-        break;
-      default:
-        break;
-    }
-    // Before anything else: what an event names is not destroyed until then.
-    library_.ack_async_event(&event);
-    if (target) target->OnFailure(what);
-    if (event.type == abi::kEventDeviceFatal) FailAll(what);
-  }
-}
-
-// The kernel has taken the device away: its descriptor would poll readable for ever.
-void Device::Lose(int fd, int error) {
-  Reactor::Get().Remove(fd);
-  FailAll(ErrnoStatus(error, name_ + ": its events").message());
-}
-
-void Device::FailAll(const std::string& what) {
-  if (failed_.exchange(true, std::memory_order_acq_rel)) return;
-  Log(Severity::kError, what);
-  std::vector<std::shared_ptr<EventTarget>> targets;
-  {
-    std::lock_guard<std::mutex> lock(mu_);
-    for (const auto& [queue, watched] : watched_) targets.push_back(watched.target);
-  }
-  for (const std::shared_ptr<EventTarget>& target : targets) target->OnFailure(what);
+  std::shared_ptr<LandingPool> landing = landing_.lock();
+  if (!landing) landing_ = landing = std::make_shared<LandingPool>(shared_from_this());
+  return landing;
 }
 
 }  // namespace ar_grpc::fabric::verbs

@@ -7,7 +7,7 @@
 namespace ar_grpc::fabric::verbs {
 namespace {
 
-constexpr uint8_t kVersion = 1;
+constexpr uint8_t kVersion = 3;  // flow_control.h's windows and buffers go with it
 constexpr uint8_t kHello = 1;
 constexpr uint8_t kReady = 2;
 constexpr uint8_t kBrochure = 3;
@@ -63,6 +63,9 @@ StatusOr<Hello> DecodeHello(const std::string& frame) {
   hello.address = std::move(*address);
   return hello;
 }
+
+Writer BeginFrame(uint8_t kind) { return Begin(kind); }
+bool BeginsAs(uint8_t kind, Reader* reader) { return Begins(reader, kind); }
 
 std::string ReadyFrame() { return Begin(kReady).Take(); }
 

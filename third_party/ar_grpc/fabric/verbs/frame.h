@@ -27,6 +27,10 @@ std::string Encode(const Hello& hello);
 // kInvalidArgument for anything but a Hello whose numbers are in their ranges.
 StatusOr<Hello> DecodeHello(const std::string& frame);
 
+// How frames of other kinds begin (iwarp_frame.h): with the version, and with what they are.
+Writer BeginFrame(uint8_t kind);
+bool BeginsAs(uint8_t kind, Reader* reader);
+
 // The server's last word: its end takes operations.
 std::string ReadyFrame();
 bool IsReadyFrame(const std::string& frame);

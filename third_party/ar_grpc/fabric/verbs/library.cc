@@ -2,47 +2,14 @@
 
 #include "third_party/ar_grpc/fabric/verbs/library.h"
 
-#include <dlfcn.h>
-
-#include <cstdlib>
-#include <string>
+#include "third_party/ar_grpc/fabric/verbs/symbols.h"
 
 namespace ar_grpc::fabric::verbs {
 namespace {
 
-// Looks functions up until one is missing.
-class Symbols {
- public:
-  Symbols(void* handle, std::string path) : handle_(handle), path_(std::move(path)) {}
-
-  template <typename Function>
-  void Find(Function* function, const char* name, const char* version = "IBVERBS_1.1") {
-    if (!status_.ok()) return;
-    *function = reinterpret_cast<Function>(dlvsym(handle_, name, version));
-    if (*function != nullptr) return;
-    status_ = Status(StatusCode::kUnimplemented, path_ + " has no " + name + " of version " +
-                                                     version + ": install rdma-core 32 or newer");
-  }
-  const Status& status() const { return status_; }
-
- private:
-  void* const handle_;
-  const std::string path_;
-  Status status_;
-};
-
 StatusOr<const Library*> Load() {
-  const char* const named = std::getenv(kLibraryVariable);
-  const std::string path = named != nullptr && *named != '\0' ? named : "libibverbs.so.1";
-  void* const handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (handle == nullptr) {
-    const char* const why = dlerror();
-    return Status(StatusCode::kUnavailable,
-                  std::string("no RDMA library: ") + (why != nullptr ? why : path) +
-                      " (install libibverbs1, or name it in " + kLibraryVariable + ")");
-  }
+  Symbols symbols(kLibraryVariable, "libibverbs.so.1", "libibverbs1", "IBVERBS_1.1");
   auto* const library = new Library{};  // as long as the process
-  Symbols symbols(handle, path);
   symbols.Find(&library->get_device_list, "ibv_get_device_list");
   symbols.Find(&library->free_device_list, "ibv_free_device_list");
   symbols.Find(&library->get_device_name, "ibv_get_device_name");
@@ -51,6 +18,7 @@ StatusOr<const Library*> Load() {
   symbols.Find(&library->query_device, "ibv_query_device");
   symbols.Find(&library->query_port, "ibv_query_port");
   symbols.Find(&library->query_gid_table, "_ibv_query_gid_table", "IBVERBS_1.11");
+  symbols.Find(&library->query_pkey, "ibv_query_pkey");
   symbols.Find(&library->alloc_pd, "ibv_alloc_pd");
   symbols.Find(&library->dealloc_pd, "ibv_dealloc_pd");
   symbols.Find(&library->reg_mr, "ibv_reg_mr");
@@ -70,7 +38,6 @@ StatusOr<const Library*> Load() {
   symbols.Find(&library->event_type_str, "ibv_event_type_str");
   if (symbols.status().ok()) return library;
   delete library;
-  dlclose(handle);
   return symbols.status();
 }
 

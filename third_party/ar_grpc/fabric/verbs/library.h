@@ -20,6 +20,8 @@ struct Library {
   int (*query_port)(abi::Context* context, uint8_t port, abi::PortAttributes* attributes);
   ssize_t (*query_gid_table)(abi::Context* context, abi::GidEntry* entries, size_t most,
                              uint32_t flags, size_t entry_size);
+  // In network byte order.
+  int (*query_pkey)(abi::Context* context, uint8_t port, int index, uint16_t* pkey);
   abi::ProtectionDomain* (*alloc_pd)(abi::Context* context);
   int (*dealloc_pd)(abi::ProtectionDomain* domain);
   abi::MemoryRegion* (*reg_mr)(abi::ProtectionDomain* domain, void* address, size_t length,

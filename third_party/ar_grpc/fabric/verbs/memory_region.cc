@@ -36,6 +36,12 @@ Status Refused(int error, const Device& device, size_t size) {
 
 }  // namespace
 
+WorkQueue& Registrar() {
+  // Never destroyed: connections come and go until the very end.
+  static auto* const queue = new WorkQueue("ar-grpc lock", /*most_threads=*/1);
+  return *queue;
+}
+
 StatusOr<std::shared_ptr<MemoryRegion>> MemoryRegion::Register(std::shared_ptr<Device> device,
                                                                const void* start, size_t size,
                                                                int access) {

@@ -2,6 +2,7 @@
 #ifndef THIRD_PARTY_AR_GRPC_FABRIC_VERBS_MEMORY_REGION_H_
 #define THIRD_PARTY_AR_GRPC_FABRIC_VERBS_MEMORY_REGION_H_
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -10,11 +11,17 @@
 #include <utility>
 
 #include "third_party/ar_grpc/base/status.h"
+#include "third_party/ar_grpc/base/work_queue.h"
 #include "third_party/ar_grpc/fabric/verbs/abi.h"
 
 namespace ar_grpc::fabric::verbs {
 
 class Device;
+
+// Where memory is registered that nobody waits for: it takes milliseconds with some devices.
+WorkQueue& Registrar();
+// Memory for it that was refused may be had after this time.
+inline constexpr std::chrono::seconds kRefusalKept(10);
 
 // A range of this process's memory that the device may access; its pages are pinned. Ends when it
 // is destroyed.

@@ -9,11 +9,6 @@
 namespace ar_grpc::fabric::verbs {
 namespace {
 
-// A packet is sent again when no answer came for 4.096 us * 2^16 = 0.27 s, and six times: a peer
-// that has gone is noticed in two seconds or a few, and a round trip of 1 s is none too long. Not
-// seven times: Soft-RoCE takes that for "for ever".
-constexpr uint8_t kTimeout = 16;
-constexpr uint8_t kRetries = 6;
 // Nothing here waits for a receive buffer, but a device may say "not ready" of a page.
 constexpr uint8_t kRnrRetries = 6;
 constexpr uint8_t kMinRnrTimer = 12;
@@ -32,6 +27,7 @@ Status Initialize(const Device& device, abi::QueuePair* pair) {
   abi::QueuePairAttributes attributes = {};
   attributes.state = abi::kStateInit;
   attributes.port = device.port();
+  attributes.pkey_index = device.settings().pkey_index;
   attributes.access = abi::kAccessRemoteRead | abi::kAccessRemoteWrite;
   const int set = abi::kSetState | abi::kSetPkeyIndex | abi::kSetPort | abi::kSetAccess;
   return Modify(device, pair, attributes, set, "initialized");
@@ -56,11 +52,13 @@ Status ConnectTo(const Device& device, abi::QueuePair* pair, const Device::Port&
   attributes.min_rnr_timer = kMinRnrTimer;
   attributes.address.port = device.port();
   attributes.address.lid = route->peer_lid;
+  attributes.address.service_level = device.settings().service_level;
   if (port.address.link_layer == abi::kLinkLayerEthernet) {
     attributes.address.is_global = 1;
     attributes.address.gid = route->peer.gid;
     attributes.address.gid_index = route->own_index;
     attributes.address.hop_limit = kHops;
+    attributes.address.traffic_class = device.settings().traffic_class;
   }
   int set = abi::kSetState | abi::kSetAddress | abi::kSetMtu | abi::kSetPeer | abi::kSetReceivePsn |
             abi::kSetMaxServedReads | abi::kSetMinRnrTimer;
@@ -68,8 +66,8 @@ Status ConnectTo(const Device& device, abi::QueuePair* pair, const Device::Port&
   if (!status.ok()) return status;
   attributes.state = abi::kStateReadyToSend;
   attributes.send_psn = first_psn;
-  attributes.timeout = kTimeout;
-  attributes.retries = kRetries;
+  attributes.timeout = device.settings().timeout;
+  attributes.retries = device.settings().retries;
   attributes.rnr_retries = kRnrRetries;
   attributes.max_reads = reads;
   set = abi::kSetState | abi::kSetSendPsn | abi::kSetTimeout | abi::kSetRetries |

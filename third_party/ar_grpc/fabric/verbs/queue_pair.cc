@@ -2,13 +2,14 @@
 
 #include "third_party/ar_grpc/fabric/verbs/queue_pair.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <optional>
 #include <utility>
 
-#include "third_party/ar_grpc/base/log.h"
 #include "third_party/ar_grpc/base/os.h"
 #include "third_party/ar_grpc/base/random.h"
 #include "third_party/ar_grpc/base/reactor.h"
@@ -19,13 +20,8 @@ namespace {
 
 constexpr uint32_t kPsnMask = (1 << 24) - 1;
 constexpr uint64_t kLargestRequest = uint64_t{1} << 30;
-// Completions of one round.
-constexpr int kRound = 64;
-// What the device has not given back by then it is made to, by the end of the queue pair. A pair
-// that cannot be destroyed is tried again after as long.
-constexpr int kDrainMs = 2000;
-
-Status Closed() { return Status(StatusCode::kUnavailable, "the RDMA connection is closed"); }
+// Asked for; a device that has no such thing is asked for none.
+constexpr uint32_t kInlineBytes = 128;
 
 }  // namespace
 
@@ -33,7 +29,8 @@ StatusOr<std::shared_ptr<QueuePair>> QueuePair::Create(std::shared_ptr<Device> d
   if (device->InChild()) return device->NotHere();
   const std::shared_ptr<QueuePair> made(new QueuePair(std::move(device)));
   if (Status status = made->Prepare(); !status.ok()) return status;
-  made->device_->Add(made->queue_, made->pair_, made);
+  made->device_->Add(made->sent_, made->pair_, made);
+  made->device_->Add(made->received_, made->pair_, made);
   // A device that failed before that has told only those which it knew.
   if (made->device_->failed()) made->OnFailure(made->device_->name() + " has failed");
   return made;
@@ -43,36 +40,69 @@ QueuePair::QueuePair(std::shared_ptr<Device> device)
     : device_(std::move(device)),
       first_psn_(static_cast<uint32_t>(RandomSeed()) & kPsnMask),
       seal_(RandomSeed()),
-      sends_(static_cast<size_t>(device_->limits().requests),
+      sends_(device_->limits().most_reads,
              std::min<uint64_t>(kLargestRequest, device_->limits().message_bytes)) {}
 
 // The device holds a prepared one until it is destroyed.
 QueuePair::~QueuePair() {
   if (device_->InChild()) return;
   if (pair_ != nullptr) device_->library().destroy_qp(pair_);
-  if (queue_ != nullptr) device_->library().destroy_cq(queue_);
+  for (abi::CompletionQueue* const queue : {sent_, received_}) {
+    if (queue != nullptr) device_->library().destroy_cq(queue);
+  }
 }
 
 Status QueuePair::Prepare() {
+  StatusOr<UniqueFd> wake = NewWakeFd();
+  if (!wake.ok()) return wake.status();
+  wake_ = std::move(*wake);
+  StatusOr<std::shared_ptr<uint8_t>> buffers =
+      Map(-1, kConnectionBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS);
+  if (!buffers.ok()) return buffers.status();
+  buffers_ = std::move(*buffers);
+  StatusOr<std::shared_ptr<MemoryRegion>> region = MemoryRegion::Register(
+      device_, buffers_.get() + kFirstBuffers.begin, kFirstBytes, abi::kAccessLocalWrite);
+  if (!region.ok()) return region.status();
+  regions_.push_back(std::move(*region));
+  stream_.emplace(buffers_.get());
+
   const Library& library = device_->library();
-  const int requests = device_->limits().requests;
-  queue_ = library.create_cq(device_->context(), requests, nullptr, device_->channel(), 0);
-  if (queue_ == nullptr) {
-    return DeviceStatus(errno, "a completion queue of " + device_->name());
-  }
   abi::QueuePairInit init = {};
-  init.send_queue = queue_;
-  init.receive_queue = queue_;
-  init.capacity.max_send_wr = static_cast<uint32_t>(requests);
-  init.capacity.max_recv_wr = 1;
+  init.capacity.max_send_wr = kSendBuffers + static_cast<uint32_t>(sends_.most_parts());
+  init.capacity.max_recv_wr = kReceiveBuffers;
   init.capacity.max_send_sge = 1;
   init.capacity.max_recv_sge = 1;
+  init.capacity.max_inline_data = kInlineBytes;
   init.type = abi::kReliableConnection;
+  const auto make_queue = [&](uint32_t entries) {
+    // Soft-iWARP's library fails without a reason, and an old one would stand for it.
+    errno = 0;
+    return library.create_cq(device_->context(), static_cast<int>(entries), nullptr,
+                             device_->channel(), 0);
+  };
+  sent_ = make_queue(init.capacity.max_send_wr);
+  received_ = sent_ == nullptr ? nullptr : make_queue(init.capacity.max_recv_wr);
+  if (received_ == nullptr) return DeviceStatus(errno, "a completion queue of " + device_->name());
+  init.send_queue = sent_;
+  init.receive_queue = received_;
   pair_ = library.create_qp(device_->domain(), &init);
+  // Less than a device takes is no loss.
+  while (pair_ == nullptr && errno == EINVAL && init.capacity.max_inline_data > 0) {
+    init.capacity.max_inline_data /= 2;
+    pair_ = library.create_qp(device_->domain(), &init);
+  }
   if (pair_ == nullptr) return DeviceStatus(errno, "a queue pair of " + device_->name());
   number_ = pair_->number;
+  inline_bytes_ = init.capacity.max_inline_data;
   if (Status status = Initialize(*device_, pair_); !status.ok()) return status;
-  if (const int error = queue_->context->operations.req_notify_cq(queue_, 0); error != 0) {
+  // Before the peer hears of the pair.
+  for (uint32_t i = 0; i < kFirstReceiveBuffers; ++i) {
+    if (const int error = PostReceive(i); error != 0) {
+      return DeviceStatus(error, "posting receive buffers to " + device_->name());
+    }
+  }
+  // What is sent is asked for when somebody waits for it: AwaitAnswers.
+  if (const int error = received_->context->operations.req_notify_cq(received_, 0); error != 0) {
     return DeviceStatus(error, "asking " + device_->name() + " for events");
   }
   return Status();
@@ -102,21 +132,10 @@ Status QueuePair::Connect(const Device::Port& port, const Hello& peer) {
   Status status = ConnectTo(*device_, pair, port, first_psn_, peer);
   std::lock_guard<std::mutex> lock(mu_);
   connecting_ = false;
+  connected_ = status.ok();
+  sends_.Limit(peer.most_served_reads);
   if (stopped_) DestroySoon(0);
   return status_.ok() ? status : status_;
-}
-
-template <typename Section>
-void QueuePair::Locked(Section section) {
-  // An operation's `done` may destroy the connection, and the reactor then the device's reference.
-  const std::shared_ptr<QueuePair> self = shared_from_this();
-  Operations ended;
-  {
-    std::lock_guard<std::mutex> lock(mu_);
-    section(&ended);
-    finishing_ += ended.size();
-  }
-  Finish(ended);
 }
 
 void QueuePair::Finish(const Operations& ended) {
@@ -143,6 +162,8 @@ void QueuePair::Submit(std::shared_ptr<Operation> operation) {
     return;
   }
   Locked([&](Operations* ended) {
+    // Before the operation is posted: its end gives an event.
+    if (status_.ok()) ArmSent(ended);
     if (status_.ok()) {
       sends_.Add(std::move(operation));
       Post(ended);
@@ -156,60 +177,75 @@ void QueuePair::Submit(std::shared_ptr<Operation> operation) {
 void QueuePair::Post(Operations* ended) {
   while (status_.ok()) {
     const std::optional<SendQueue::Request> request = sends_.Next();
-    if (!request.has_value()) return;
-    if (const int error = PostOne(*request); error != 0) {
-      Fail(ErrnoStatus(error, "posting to " + device_->name()).message(), ended);
-      return;
-    }
-    sends_.Posted(*request);
+    if (!request.has_value() || !PostRequest(*request, ended)) return;
   }
 }
 
-int QueuePair::PostOne(const SendQueue::Request& request) {
-  const Operation& operation = *request.operation;
+bool QueuePair::PostRequest(const SendQueue::Request& request, Operations* ended) {
   abi::Piece piece = {};
-  piece.address = operation.local + request.offset;
   piece.length = static_cast<uint32_t>(request.size);
-  piece.lkey = operation.region->lkey();
   abi::SendRequest send = {};
   send.id = request.id;
   send.pieces = &piece;
   send.count = 1;
-  send.opcode = operation.opcode;
-  send.flags = abi::kSignaled;
-  send.remote_address = operation.remote + request.offset;
-  send.rkey = operation.rkey;
+  send.flags = request.signaled ? abi::kSignaled : 0;
+  if (const Operation* const operation = request.operation.get(); operation != nullptr) {
+    piece.address = operation->local + request.offset;
+    piece.lkey = operation->region->lkey();
+    send.opcode = operation->opcode;
+    send.remote_address = operation->remote + request.offset;
+    send.rkey = operation->rkey;
+  } else {
+    const uint8_t* const buffer = stream_->send_buffer(request.buffer);
+    piece.address = reinterpret_cast<uintptr_t>(buffer);
+    piece.lkey = LkeyOf(buffer);
+    send.opcode = abi::kSend;
+    if (request.size <= inline_bytes_) send.flags |= abi::kInline;
+  }
   abi::SendRequest* refused = nullptr;
-  return pair_->context->operations.post_send(pair_, &send, &refused);
+  const int error = pair_->context->operations.post_send(pair_, &send, &refused);
+  if (error != 0) {
+    FailPosting(error, ended);
+    return false;
+  }
+  sends_.Posted(request);
+  return true;
 }
 
-int QueuePair::TakeCompletions(int most, Operations* ended) {
-  if (queue_ == nullptr) return 0;
+int QueuePair::TakeSent(Operations* ended) {
+  if (sent_ == nullptr) return 0;
   std::array<abi::WorkCompletion, kRound> completions;
-  most = std::min(most, kRound);
-  const int count = queue_->context->operations.poll_cq(queue_, most, completions.data());
+  const int count = sent_->context->operations.poll_cq(sent_, kRound, completions.data());
   if (count < 0) {
     Fail(device_->name() + " gives no completions", ended);
     return 0;
   }
   for (int i = 0; i < count; ++i) TakeCompletion(completions[i], ended);
   Post(ended);
+  Advance(ended);
   return count;
 }
 
 void QueuePair::TakeCompletion(const abi::WorkCompletion& completion, Operations* ended) {
-  const std::optional<SendQueue::Request> request = sends_.TakeOut(completion.id);
-  if (!request.has_value()) {
-    return Fail(device_->name() + " completed what was not asked for", ended);
+  const std::vector<SendQueue::Request> taken = sends_.TakeOut(completion.id);
+  if (taken.empty()) return Fail(device_->name() + " completed what was not asked for", ended);
+  for (const SendQueue::Request& one : taken) {
+    if (!one.operation) stream_->FreeSendBuffer(one.buffer);
   }
+  const SendQueue::Request& request = taken.back();
   if (completion.status == abi::kCompleted) {
-    if (request->operation->opcode == abi::kRdmaRead) {
-      get_bytes_.fetch_add(request->size, std::memory_order_relaxed);
+    if (!request.operation) {
+      // Nothing is sent after the close: the peer has it, and all that went before it. Over iWARP
+      // it may still be on its way, and the peer's end goes when it comes.
+      if (close_sent_ && !sends_.has_frames() && !device_->iwarp()) StopPair(ended);
+      return;
     }
-    return sends_.End(*request, Status(), ended);
+    if (request.operation->opcode == abi::kRdmaRead && request.operation->payload) {
+      get_bytes_.fetch_add(request.size, std::memory_order_relaxed);
+    }
+    return sends_.End(request, Status(), ended);
   }
-  const char* const text = device_->library().wc_status_str(completion.status);
-  const std::string what = device_->name() + ": " + (text != nullptr ? text : "unknown error");
+  const std::string what = TextOf(completion);
   Status status(StatusCode::kUnavailable, what);
   if (completion.status == abi::kRemoteAccessError ||
       completion.status == abi::kRemoteInvalidRequest) {
@@ -219,36 +255,39 @@ void QueuePair::TakeCompletion(const abi::WorkCompletion& completion, Operations
     status = status_;
   }
   Fail("the RDMA connection has failed: " + what, ended);
-  sends_.End(*request, status, ended);
+  if (request.operation) sends_.End(request, status, ended);
+}
+
+std::string QueuePair::TextOf(const abi::WorkCompletion& completion) const {
+  if (completion.status == abi::kFlushed && device_->iwarp()) {
+    return device_->name() + ": the peer's end has gone, or it has refused an access";
+  }
+  const char* const text = device_->library().wc_status_str(completion.status);
+  return device_->name() + ": " + (text != nullptr ? text : "unknown error");
 }
 
 void QueuePair::Fail(const std::string& why, Operations* ended) {
-  if (status_.ok()) status_ = Status(StatusCode::kUnavailable, why);
-  closed_.store(true, std::memory_order_release);
-  StopPair(ended);
+  End(Status(StatusCode::kUnavailable, why), ended);
 }
 
-// What is posted ends with its completion, or with the queue pair.
-void QueuePair::StopPair(Operations* ended) {
-  if (std::exchange(stopped_, true)) return;
-  sends_.Stop(status_, ended);
-  // One that cannot be stopped is destroyed.
-  if (pair_ != nullptr) static_cast<void>(Stop(*device_, pair_));
-  DestroySoon(sends_.busy() ? kDrainMs : 0);
+void QueuePair::FailPosting(int error, Operations* ended) {
+  Fail(ErrnoStatus(error, "posting to " + device_->name()).message(), ended);
 }
 
-int QueuePair::Poll(int most) {
-  int count = 0;
+bool QueuePair::Poll() {
+  bool more = false;
   Locked([&](Operations* ended) {
-    count = TakeCompletions(most, ended);
-    if (count > 0 && stopped_ && !sends_.busy()) DestroySoon(0);
+    const int sent = TakeSent(ended);
+    const int received = TakeReceived(ended);
+    more = sent == kRound || received == kRound;
+    if (sent > 0 && stopped_ && !sends_.busy()) DestroySoon(0);
   });
-  return count;
+  return more;
 }
 
 void QueuePair::Progress() {
   if (device_->InChild()) return;
-  Poll(kRound);
+  Poll();
 }
 
 Status QueuePair::Usable() const {
@@ -257,92 +296,26 @@ Status QueuePair::Usable() const {
   return status_;
 }
 
-// Armed first and polled then: what completes between the two gives an event.
-void QueuePair::OnCompletions() {
-  Locked([this](Operations* ended) {
-    if (queue_ == nullptr) return;
-    const int error = queue_->context->operations.req_notify_cq(queue_, 0);
-    if (error != 0) {
-      Fail(ErrnoStatus(error, "asking " + device_->name() + " for events").message(), ended);
-    }
+// Armed first and polled then: what completes between the two gives an event. The queue of what is
+// sent is armed again only where that is of use, and the failure of a frame that nobody waits for
+// shows in what comes: the receive buffers are given back.
+void QueuePair::OnCompletions(abi::CompletionQueue* queue) {
+  Locked([&](Operations* ended) {
+    if (queue == sent_) sent_armed_ = false;
+    if (queue == received_) Arm(queue, ended);
   });
-  if (Poll(kRound) < kRound) return;
-  // The others have their turn before the next round; without the reactor this would not run.
-  static_cast<void>(StartOnReactor([self = shared_from_this()] { self->OnCompletions(); }));
+  if (Poll()) PollSoon();
+}
+
+// The others have their turn before the next round; without the reactor this would not run.
+void QueuePair::PollSoon() {
+  static_cast<void>(StartOnReactor([self = shared_from_this()] {
+    if (self->Poll()) self->PollSoon();
+  }));
 }
 
 void QueuePair::OnFailure(const std::string& what) {
   Locked([&](Operations* ended) { Fail("the RDMA connection has failed: " + what, ended); });
-}
-
-void QueuePair::Close(std::function<void()> done) {
-  if (device_->InChild()) {
-    if (done) done();
-    return;
-  }
-  bool first = false;
-  {
-    std::lock_guard<std::mutex> lock(mu_);
-    if (!gone_ || finishing_ > 0) {
-      if (done) closers_.push_back(std::exchange(done, nullptr));
-      first = !std::exchange(closing_, true);
-    }
-    if (status_.ok()) status_ = Closed();
-    closed_.store(true, std::memory_order_release);
-  }
-  if (done) done();
-  if (!first) return;
-  // The reactor has run since the device was opened.
-  static_cast<void>(StartOnReactor([self = shared_from_this()] {
-    self->Locked([&self](Operations* ended) { self->StopPair(ended); });
-  }));
-}
-
-void QueuePair::DestroySoon(int delay_ms) {
-  Reactor::Get().RunAfter(delay_ms, [self = shared_from_this()] { self->Destroy(); });
-}
-
-void QueuePair::Destroy() {
-  abi::QueuePair* pair = nullptr;
-  Locked([&](Operations* ended) {
-    if (connecting_) return;  // Connect comes back
-    while (pair_ != nullptr && TakeCompletions(kRound, ended) > 0) {
-    }
-    pair = std::exchange(pair_, nullptr);
-  });
-  if (pair == nullptr || !DestroyPair(pair)) return;
-  abi::CompletionQueue* queue = nullptr;
-  Locked([&](Operations* ended) {
-    queue = std::exchange(queue_, nullptr);
-    sends_.Abandon(ended);
-  });
-  device_->Remove(queue);
-  if (const int error = device_->library().destroy_cq(queue); error != 0) {
-    Log(Severity::kError, ErrnoStatus(error, "destroying a queue of " + device_->name()).message());
-  }
-  std::vector<std::function<void()>> closers;
-  {
-    std::lock_guard<std::mutex> lock(mu_);
-    gone_ = true;
-    // Else whoever runs an end now comes to it.
-    if (finishing_ == 0) closers.swap(closers_);
-  }
-  for (const std::function<void()>& closer : closers) closer();
-}
-
-bool QueuePair::DestroyPair(abi::QueuePair* pair) {
-  const int error = device_->library().destroy_qp(pair);
-  // A device that the kernel has taken away answers so, and took its queue pairs along.
-  if (error == 0 || (error == EIO && device_->failed())) return true;
-  // It may still write: what it was told to stays as it is until the pair is destroyed.
-  std::lock_guard<std::mutex> lock(mu_);
-  if (!std::exchange(complained_, true)) {
-    Log(Severity::kError,
-        ErrnoStatus(error, "destroying a queue pair of " + device_->name()).message());
-  }
-  pair_ = pair;
-  DestroySoon(kDrainMs);
-  return false;
 }
 
 }  // namespace ar_grpc::fabric::verbs

@@ -44,6 +44,12 @@ VerbsRegistration::~VerbsRegistration() {
   if (!device().InChild()) region_->device()->regions().Remove(id_, region_->start());
 }
 
+bool VerbsRegistration::Retire() {
+  // First, so that none that has not found it yet does: the count then only falls.
+  region_->device()->regions().Remove(id_, region_->start());
+  return region_.use_count() == 1;
+}
+
 Key VerbsRegistration::KeySealedWith(uint64_t seal) const {
   RemoteKey key;
   key.registration_id = id_;

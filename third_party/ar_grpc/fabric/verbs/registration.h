@@ -26,6 +26,7 @@ class VerbsRegistration final : public Registration {
   const std::shared_ptr<memory::Segment>& segment() const override { return segment_; }
   uint64_t offset() const override { return offset_; }
   uint64_t size() const override { return region_->size(); }
+  bool Retire() override;
 
   const Device& device() const { return *region_->device(); }
   Key KeySealedWith(uint64_t seal) const;

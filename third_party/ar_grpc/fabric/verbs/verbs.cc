@@ -20,26 +20,45 @@ namespace ar_grpc::fabric::verbs {
 namespace {
 
 // One process's device, opened when it is first asked for, and again where it could not be opened
-// or has failed.
-class Opened {
+// or has failed. One that has failed is let go at once: the kernel may wait until nobody has it.
+class Opened : public std::enable_shared_from_this<Opened> {
  public:
   explicit Opened(uint32_t fork_count) : fork_count_(fork_count) {}
   uint32_t fork_count() const { return fork_count_; }
 
   StatusOr<std::shared_ptr<Device>> Get() {
-    std::shared_ptr<Device> failed;  // let go without the lock
-    std::lock_guard<std::mutex> lock(mu_);
-    if (device_ && !device_->failed()) return device_;
-    failed = std::move(device_);
+    if (std::shared_ptr<Device> device = Working()) return device;
+    std::lock_guard<std::mutex> opening(opening_mu_);
+    if (std::shared_ptr<Device> device = Working()) return device;
     const StatusOr<const Library*> library = LoadLibrary();
     if (!library.ok()) return library.status();
     StatusOr<std::shared_ptr<Device>> device = Device::Open(**library);
-    if (device.ok()) device_ = *device;
+    if (!device.ok()) return device;
+    {
+      std::lock_guard<std::mutex> lock(mu_);
+      device_ = *device;
+    }
+    (*device)->WhenFailed([weak = weak_from_this()] {
+      if (const std::shared_ptr<Opened> self = weak.lock()) self->LetGoFailed();
+    });
     return device;
   }
 
  private:
+  std::shared_ptr<Device> Working() {
+    std::lock_guard<std::mutex> lock(mu_);
+    return device_ && !device_->failed() ? device_ : nullptr;
+  }
+
+  // On the reactor, which must not wait for a device that is being opened.
+  void LetGoFailed() {
+    std::shared_ptr<Device> failed;  // let go without the lock
+    std::lock_guard<std::mutex> lock(mu_);
+    if (device_ && device_->failed()) failed = std::move(device_);
+  }
+
   const uint32_t fork_count_;
+  std::mutex opening_mu_;  // before mu_
   std::mutex mu_;
   std::shared_ptr<Device> device_;
 };

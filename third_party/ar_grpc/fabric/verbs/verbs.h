@@ -6,8 +6,8 @@
 
 namespace ar_grpc::fabric::verbs {
 
-// InfiniBand and RoCE v2 between hosts: RDMA READ and WRITE over reliable connections, whose ends
-// find each other by attach frames. libibverbs is opened when it is first asked for.
+// InfiniBand and RoCE between hosts: SEND, RDMA READ and WRITE over reliable connections, whose
+// ends find each other by attach frames. libibverbs is opened when it is first asked for.
 Context& Get();
 
 }  // namespace ar_grpc::fabric::verbs

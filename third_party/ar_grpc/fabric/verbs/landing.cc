@@ -1,0 +1,157 @@
+// Copyright 2026 The AR-gRPC TensorFlow authors. Licensed under the Apache License, Version 2.0.
+
+#include "third_party/ar_grpc/fabric/verbs/landing.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "third_party/ar_grpc/base/os.h"
+#include "third_party/ar_grpc/base/work_queue.h"
+
+namespace ar_grpc::fabric::verbs {
+namespace {
+
+using Piece = LandingPool::Piece;
+
+// A read in as many parts as it takes, one in each piece at a time.
+class LandedRead : public std::enable_shared_from_this<LandedRead> {
+ public:
+  LandedRead(std::shared_ptr<QueuePair> pair, const Operation& read, void* into,
+             std::shared_ptr<const void> keep, Done done)
+      : pair_(std::move(pair)),
+        remote_(read.remote),
+        rkey_(read.rkey),
+        size_(read.size),
+        into_(static_cast<uint8_t*>(into)),
+        keep_(std::move(keep)),
+        done_(std::move(done)) {}
+
+  void Start(LandingPool::Pieces pieces) {
+    under_way_ = pieces.size();
+    for (std::shared_ptr<Piece>& piece : pieces) Next(std::move(piece));
+  }
+
+ private:
+  void Next(std::shared_ptr<Piece> piece) {
+    uint64_t offset = 0;
+    {
+      std::lock_guard<std::mutex> lock(mu_);
+      offset = next_;
+      if (status_.ok() && offset < size_) {
+        next_ += std::min<uint64_t>(LandingPool::kPieceBytes, size_ - offset);
+      } else if (--under_way_ > 0) {
+        return;
+      } else {
+        offset = size_;
+      }
+    }
+    if (offset == size_) {
+      piece.reset();
+      return End();
+    }
+    auto part = std::make_shared<Operation>();
+    part->local = reinterpret_cast<uintptr_t>(piece->data());
+    part->region = piece->region();
+    part->remote = remote_ + offset;
+    part->rkey = rkey_;
+    part->size = std::min<uint64_t>(LandingPool::kPieceBytes, size_ - offset);
+    part->keep = piece;
+    part->done = [self = shared_from_this(), piece, offset, size = part->size](Status status) {
+      if (status.ok()) {
+        std::memcpy(self->into_ + offset, piece->data(), size);
+      } else {
+        std::lock_guard<std::mutex> lock(self->mu_);
+        if (self->status_.ok()) self->status_ = std::move(status);
+      }
+      self->Next(piece);
+    };
+    pair_->Submit(std::move(part));
+  }
+
+  // Nobody else is in this any more.
+  void End() {
+    const Done done = std::exchange(done_, nullptr);
+    if (done) done(status_);
+    keep_.reset();
+  }
+
+  const std::shared_ptr<QueuePair> pair_;
+  const uint64_t remote_;
+  const uint32_t rkey_;
+  const uint64_t size_;
+  uint8_t* const into_;
+  std::shared_ptr<const void> keep_;
+  Done done_;
+  std::mutex mu_;
+  Status status_;         // the first error; guarded by mu_
+  uint64_t next_ = 0;     // guarded by mu_
+  size_t under_way_ = 0;  // pieces in use; guarded by mu_
+};
+
+}  // namespace
+
+LandingPool::Piece::Piece(std::shared_ptr<LandingPool> pool, std::shared_ptr<MemoryRegion> region,
+                          size_t index)
+    : pool_(std::move(pool)),
+      region_(std::move(region)),
+      index_(index),
+      data_(reinterpret_cast<uint8_t*>(region_->start()) + index * kPieceBytes) {}
+
+LandingPool::Piece::~Piece() {
+  // In a child any thread of the parent may hold the lock.
+  if (pool_->device_->InChild()) return;
+  std::lock_guard<std::mutex> lock(pool_->mu_);
+  pool_->free_.push_back(index_);
+}
+
+LandingPool::Pieces LandingPool::Take(size_t most) {
+  Pieces taken;
+  std::lock_guard<std::mutex> lock(mu_);
+  while (taken.size() < most && !free_.empty()) {
+    taken.push_back(std::make_shared<Piece>(shared_from_this(), region_, free_.back()));
+    free_.pop_back();
+  }
+  return taken;
+}
+
+void LandingPool::Ask() {
+  {
+    std::lock_guard<std::mutex> lock(mu_);
+    if (asked_ || std::chrono::steady_clock::now() < not_before_) return;
+    asked_ = true;
+  }
+  Registrar().Run([weak = weak_from_this()] {
+    if (const std::shared_ptr<LandingPool> self = weak.lock()) self->Register();
+  });
+}
+
+void LandingPool::Register() {
+  // Shared memory, of which a fork makes no copy.
+  StatusOr<std::shared_ptr<uint8_t>> memory =
+      Map(-1, kPieces * kPieceBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS);
+  StatusOr<std::shared_ptr<MemoryRegion>> region = memory.status();
+  if (memory.ok()) {
+    region = MemoryRegion::Register(device_, memory->get(), kPieces * kPieceBytes,
+                                    abi::kAccessLocalWrite);
+  }
+  std::lock_guard<std::mutex> lock(mu_);
+  if (!region.ok()) {
+    asked_ = false;
+    not_before_ = std::chrono::steady_clock::now() + kRefusalKept;
+    return;
+  }
+  memory_ = std::move(*memory);
+  region_ = std::move(*region);
+  for (size_t i = 0; i < kPieces; ++i) free_.push_back(i);
+}
+
+void ReadByWayOf(LandingPool::Pieces pieces, const std::shared_ptr<QueuePair>& pair,
+                 const Operation& read, void* into, std::shared_ptr<const void> keep, Done done) {
+  std::make_shared<LandedRead>(pair, read, into, std::move(keep), std::move(done))
+      ->Start(std::move(pieces));
+}
+
+}  // namespace ar_grpc::fabric::verbs

@@ -1,0 +1,73 @@
+// Copyright 2026 The AR-gRPC TensorFlow authors. Licensed under the Apache License, Version 2.0.
+#ifndef THIRD_PARTY_AR_GRPC_FABRIC_VERBS_LANDING_H_
+#define THIRD_PARTY_AR_GRPC_FABRIC_VERBS_LANDING_H_
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "third_party/ar_grpc/base/status.h"
+#include "third_party/ar_grpc/fabric/fabric.h"
+#include "third_party/ar_grpc/fabric/verbs/memory_region.h"
+#include "third_party/ar_grpc/fabric/verbs/queue_pair.h"
+
+namespace ar_grpc::fabric::verbs {
+
+// Memory in which READs land whose target is not registered: to copy a small target out of it takes
+// less than to register that, and a large one may be refused. A device's connections share one, and
+// it lives as long as any of them. It is registered once somebody has asked for it, in a thread
+// that nobody waits for; who comes before goes without. Thread-safe.
+class LandingPool : public std::enable_shared_from_this<LandingPool> {
+ public:
+  // A copy of as much takes no longer than registering anything does, and keeps no poller.
+  static constexpr size_t kPieceBytes = 128 << 10;
+  static constexpr size_t kPieces = 8;
+
+  explicit LandingPool(std::shared_ptr<Device> device) : device_(std::move(device)) {}
+
+  // A piece of it, until this is destroyed.
+  class Piece {
+   public:
+    Piece(std::shared_ptr<LandingPool> pool, std::shared_ptr<MemoryRegion> region, size_t index);
+    ~Piece();
+    Piece(const Piece&) = delete;
+    Piece& operator=(const Piece&) = delete;
+    uint8_t* data() const { return data_; }
+    const std::shared_ptr<MemoryRegion>& region() const { return region_; }
+
+   private:
+    const std::shared_ptr<LandingPool> pool_;
+    const std::shared_ptr<MemoryRegion> region_;
+    const size_t index_;
+    uint8_t* const data_;
+  };
+  using Pieces = std::vector<std::shared_ptr<Piece>>;
+  // As many as there are now, `most` of them; perhaps none.
+  Pieces Take(size_t most);
+  // Has it registered soon.
+  void Ask();
+
+ private:
+  void Register();
+
+  const std::shared_ptr<Device> device_;
+  std::mutex mu_;
+  // The rest is guarded by mu_. The region ends before its memory.
+  std::shared_ptr<uint8_t> memory_;
+  std::shared_ptr<MemoryRegion> region_;
+  std::vector<size_t> free_;
+  bool asked_ = false;
+  std::chrono::steady_clock::time_point not_before_{};
+};
+
+// Reads by way of pieces, each of which is used again once what it had is copied to `into`. `read`
+// has the peer's side of it and its size; the rest is filled in here.
+void ReadByWayOf(LandingPool::Pieces pieces, const std::shared_ptr<QueuePair>& pair,
+                 const Operation& read, void* into, std::shared_ptr<const void> keep, Done done);
+
+}  // namespace ar_grpc::fabric::verbs
+
+#endif  // THIRD_PARTY_AR_GRPC_FABRIC_VERBS_LANDING_H_
