@@ -90,6 +90,6 @@ RUN --mount=type=bind,from=with-digits,source=/opt/tensorflow,target=/opt/with-d
 
 FROM with-digits AS quickstart
 COPY --from=described-with-digits /tmp/sbom.cdx.json /usr/share/ar-grpc/
-COPY scripts/artf_cli/runtime/replica.py scripts/artf_cli/runtime/task.py \
+COPY scripts/artf_cli/runtime/ports.py scripts/artf_cli/runtime/replica.py scripts/artf_cli/runtime/task.py \
      scripts/artf_cli/runtime/tcp_info.py scripts/artf_cli/runtime/train_lenet.py /opt/ar-grpc/
 CMD ["python", "-u", "/opt/ar-grpc/replica.py"]

@@ -233,10 +233,19 @@ main.add_command(vm_command)
 
 
 @main.command(name="doctor")
+@click.option(
+    "--peer",
+    metavar="HOST:PORT",
+    help="Also say how a grpc+ar server there is reached from here, and why by no better path.",
+)
 @json_option
-def doctor_command(as_json: bool) -> None:
-    """Says what this machine has, what is missing, and the cure."""
-    report = doctor_module.examine()
+def doctor_command(peer: str | None, as_json: bool) -> None:
+    """Says what this machine has, what is missing, and the cure.
+
+    With --peer it says AR-gRPC's hello to what listens there, and, where that is a server of
+    grpc+ar and the wheel is installed in the cache, connects to it as another server would.
+    """
+    report = doctor_module.examine(peer)
     if as_json:
         emit_json(report)
     else:

@@ -1,6 +1,7 @@
-"""A TensorFlow cluster on this machine's loopback: a parameter server and some workers, mostly.
+"""A TensorFlow cluster: a parameter server and some workers, mostly.
 
-The tasks are processes of the user's Python (`runtime/task.py`) that take commands over pipes.
+The tasks are processes of the user's Python (`runtime/task.py`) that take commands over pipes. They
+all run on this machine's loopback, or the workers here and the others on a peer (`artf_cli.peer`).
 """
 
 from __future__ import annotations
@@ -8,12 +9,15 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from artf_cli import variants
+from artf_cli.peer.channel import TOKEN_VARIABLE
+from artf_cli.peer.client import Peer
 from artf_cli.supervise import Child, Group
 
 _RUNTIME = Path(__file__).with_name("runtime")
@@ -32,7 +36,25 @@ BESIDE = {SESSION: (PS,), STRATEGY: (PS, CHIEF)}
 #: What a process that has imported TensorFlow takes, without its tensors.
 PROCESS_BYTES = 350 << 20
 
+#: Names the address at which a task holds its port; without it, the loopback.
+HOST_VARIABLE = "ARTF_TASK_HOST"
+#: Lets a task's log say which device and which paths it uses.
+TALKATIVE = {"TF_CPP_MIN_LOG_LEVEL": "0"}
+_LOOPBACK = "127.0.0.1"
+_FABRIC_LINE = re.compile(r"AR-gRPC: (.*)")
+
 Answer = dict[str, Any]
+
+
+def task_command(python: Path, script: str) -> list[str | Path]:
+    """What runs a task; -E -s: nothing of our own Python's settings or of the user's site."""
+    return [python, "-E", "-s", "-u", _RUNTIME / script]
+
+
+def fabric_lines(log: Path) -> list[str]:
+    """What AR-gRPC said in a task's log, each line once: its device, and each connection's path."""
+    text = log.read_text(errors="replace")
+    return list(dict.fromkeys(found[1] for found in _FABRIC_LINE.finditer(text)))
 
 
 def environment(base: Mapping[str, str] = os.environ) -> dict[str, str]:
@@ -42,7 +64,7 @@ def environment(base: Mapping[str, str] = os.environ) -> dict[str, str]:
         for name, value in base.items()
         # gRPC would send even loopback connections to a proxy.
         if name.lower() not in ("http_proxy", "https_proxy", "grpc_proxy", "all_proxy")
-        and name not in ("TF_CONFIG", "PYTHONPATH", "PYTHONHOME")
+        and name not in ("TF_CONFIG", "PYTHONPATH", "PYTHONHOME", TOKEN_VARIABLE)
     }
     # Tasks that share a GPU would each take all of its memory, and these models need none.
     kept["CUDA_VISIBLE_DEVICES"] = "-1"
@@ -89,26 +111,32 @@ class Cluster:
         variant: str,
         workers: int,
         beside: Sequence[str] = (PS,),
+        peer: Peer | None = None,
     ) -> None:
         """Starts the processes, which takes them seconds: call `serve` once all are started.
 
         `variant` is a protocol and how it is run, as `variants.parse` takes it: `grpc+ar/tcp`;
-        `beside` are the tasks other than the workers.
+        `beside` are the tasks other than the workers, and run on `peer` where there is one.
         """
         self.variant = variants.parse(variant)
         self.workers = [f"worker:{i}" for i in range(workers)]
         #: Where each task serves, once it does.
         self.addresses: dict[str, str] = {}
         self._group = group
-        # -E -s: nothing of our own Python's settings or of the user's site may leak in.
-        command: list[str | Path] = [python, "-E", "-s", "-u", _RUNTIME / script]
-        env = {**environment(), **self.variant.environment}
-        self._children: dict[str, Child] = {
-            task: group.start(
-                f"{self.variant.slug}-{task}".replace(":", ""), command, env=env, talk=True
-            )
-            for task in (*beside, *self.workers)
-        }
+        self._hosts = dict.fromkeys(beside, peer.host if peer else _LOOPBACK)
+        self._hosts.update(dict.fromkeys(self.workers, peer.own_host if peer else _LOOPBACK))
+        self._away = frozenset(beside if peer else ())
+        self._children: dict[str, Child] = {}
+        for task, host in self._hosts.items():
+            name = f"{self.variant.slug}-{task}".replace(":", "")
+            if peer is not None and task in self._away:
+                self._children[task] = peer.start(group, name, script, variant)
+                continue
+            env = {**environment(), **self.variant.environment}
+            if peer is not None:
+                env.update({**TALKATIVE, HOST_VARIABLE: host})
+            command = task_command(python, script)
+            self._children[task] = group.start(name, command, env=env, talk=True)
 
     @property
     def tasks(self) -> list[str]:
@@ -126,7 +154,7 @@ class Cluster:
         cluster: dict[str, list[str]] = {}
         for task in self.tasks:
             job = task.split(":")[0]
-            self.addresses[task] = f"127.0.0.1:{hellos[task]['port']}"
+            self.addresses[task] = f"{self._hosts[task]}:{hellos[task]['port']}"
             cluster.setdefault(job, []).append(self.addresses[task])
         # A coordinator connects to servers that are there.
         servers = [task for task in self.tasks if task != CHIEF]
@@ -164,10 +192,21 @@ class Cluster:
 
     def cpu_seconds_of(self, task: str) -> float:
         """The CPU time of one task so far, in seconds, read without disturbing it."""
-        return _cpu_seconds(self._children[task].pid)
+        if task in self._away:
+            self._send(task, "cpu", {})
+            return float(self._collect([task], "cpu", _ANSWER_S)[task]["seconds"])
+        return process_cpu_seconds(self._children[task].pid)
+
+    def said(self, task: str) -> list[str]:
+        """`fabric_lines` of a task's log so far."""
+        if task in self._away:
+            self._send(task, "log", {})
+            lines: list[str] = self._collect([task], "log", _ANSWER_S)[task]["lines"]
+            return lines
+        return fabric_lines(self._children[task].stderr)
 
     def pid(self, task: str) -> int:
-        """The process of a task."""
+        """The process of a task on this machine."""
         return self._children[task].pid
 
     def leave(self) -> None:
@@ -198,7 +237,8 @@ class Cluster:
         return answers
 
 
-def _cpu_seconds(pid: int) -> float:
+def process_cpu_seconds(pid: int) -> float:
+    """The CPU time of a process of this machine so far."""
     # psutil's times go in ticks of 10 ms; this is CLOCK_PROCESS_CPUTIME_ID of another process.
     clock = ctypes.c_int()
     status = ctypes.CDLL(None).clock_getcpuclockid(pid, ctypes.byref(clock))

@@ -5,45 +5,30 @@ from __future__ import annotations
 import ctypes
 import os
 import re
-import resource
 import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 import psutil
 from rich.table import Table
 from rich.text import Text
 
-from artf_cli import bazel, interpreters
+from artf_cli import bazel, interpreters, rdma, reach
 from artf_cli.build import DISK_NEEDED
+from artf_cli.checks import HOW_TO_INSTALL, MISSING, OK, WARN, Check, check
 from artf_cli.console import out
 from artf_cli.errors import ArtfError
 from artf_cli.paths import DIST, cache_dir
 
-OK, WARN, MISSING = "ok", "warn", "missing"
 _PROBE_S = 20.0
 _GIB = 1 << 30
 _MEMORY_BYTES = 4 * _GIB
 _SHM_BYTES = 1 * _GIB
 # Open MPI since 1.10, MPICH and its kin since 3.1: the ABI versions that are around.
 _MPI = {"libmpi.so.40": "Open MPI", "libmpi.so.12": "MPICH ABI"}
-_HOW_TO_INSTALL = "on Debian or Ubuntu: apt-get install"
 _COLOUR = {OK: "green", WARN: "yellow", MISSING: "red"}
-
-
-class Check(TypedDict):
-    """One finding: `missing` stops a build, `warn` does not; `cure` is empty when all is well."""
-
-    name: str
-    status: str
-    detail: str
-    cure: str
-
-
-def _check(name: str, status: str, detail: str, cure: str = "") -> Check:
-    return Check(name=name, status=status, detail=detail, cure="" if status == OK else cure)
 
 
 def _output(command: Sequence[str | Path], stdin: str = "") -> str | None:
@@ -63,12 +48,12 @@ def _output(command: Sequence[str | Path], stdin: str = "") -> str | None:
 
 def _python() -> Check:
     found = interpreters.find()
-    return _check(
+    return check(
         "python",
         OK if found else MISSING,
         ", ".join(f"{tag}: {path}" for tag, path in found.items())
         or f"no CPython {', '.join(interpreters.VERSIONS)} that runs and has venv and ensurepip",
-        f"{_HOW_TO_INSTALL} python3 python3-venv, or install CPython 3.11 and put it into PATH",
+        f"{HOW_TO_INSTALL} python3 python3-venv, or install CPython 3.11 and put it into PATH",
     )
 
 
@@ -86,38 +71,38 @@ def _compiles(compiler: Path, source: str) -> bool:
 
 
 def _compilers(compiler: Path | None) -> Check:
-    cure = f"{_HOW_TO_INSTALL} g++ (or set CXX)"
+    cure = f"{HOW_TO_INSTALL} g++ (or set CXX)"
     if compiler is None:
-        return _check("c++ compiler", MISSING, "no c++, g++ or clang++ in PATH", cure)
+        return check("c++ compiler", MISSING, "no c++, g++ or clang++ in PATH", cure)
     version = (_output([compiler, "--version"]) or "does not run").splitlines()[0]
     if not _compiles(compiler, "#include <string_view>\nstd::string_view s;\n"):
-        return _check("c++ compiler", MISSING, f"{compiler}: {version}: no C++17", cure)
-    return _check("c++ compiler", OK, f"{compiler}: {version}")
+        return check("c++ compiler", MISSING, f"{compiler}: {version}: no C++17", cure)
+    return check("c++ compiler", OK, f"{compiler}: {version}")
 
 
 def _header(compiler: Path | None, name: str, header: str, package: str) -> Check:
     there = compiler is not None and _compiles(compiler, f"#include <{header}>\n")
     detail = f"<{header}> {'compiles' if there else 'does not compile'}"
-    return _check(name, OK if there else MISSING, detail, f"{_HOW_TO_INSTALL} {package}")
+    return check(name, OK if there else MISSING, detail, f"{HOW_TO_INSTALL} {package}")
 
 
 def _program(name: str, package: str) -> Check:
     path = shutil.which(name)
     version = _output([path, "--version"]) if path else None
     detail = f"{path}: {version.splitlines()[0]}" if version else f"no {name} that runs in PATH"
-    cure = f"{_HOW_TO_INSTALL} {package}"
-    return _check(name, OK if version else MISSING, detail, cure)
+    cure = f"{HOW_TO_INSTALL} {package}"
+    return check(name, OK if version else MISSING, detail, cure)
 
 
 def _bazel() -> Check:
-    cure = f"put bazelisk into PATH, set ARTF_BAZEL, or {_HOW_TO_INSTALL} bazel-bootstrap"
+    cure = f"put bazelisk into PATH, set ARTF_BAZEL, or {HOW_TO_INSTALL} bazel-bootstrap"
     try:
         choice = bazel.find()
     except ArtfError as error:
-        return _check("bazel", MISSING, error.what, error.cure)
+        return check("bazel", MISSING, error.what, error.cure)
     if choice is None:
-        return _check("bazel", MISSING, "no Bazel of version 4 to 7 in PATH", cure)
-    return _check("bazel", OK, f"{choice.path}: {choice.version} ({choice.why})")
+        return check("bazel", MISSING, "no Bazel of version 4 to 7 in PATH", cure)
+    return check("bazel", OK, f"{choice.path}: {choice.version} ({choice.why})")
 
 
 def _size(count: float) -> str:
@@ -129,9 +114,9 @@ def _disk(name: str, path: Path, cure: str) -> Check:
     free = shutil.disk_usage(there).free
     detail = f"{path}: {_size(free)} free"
     if not os.access(there, os.W_OK):
-        return _check(name, MISSING, f"{detail}, not writable", cure)
+        return check(name, MISSING, f"{detail}, not writable", cure)
     status = OK if free >= DISK_NEEDED else MISSING
-    return _check(name, status, detail, f"free {_size(DISK_NEEDED)}, or {cure}")
+    return check(name, status, detail, f"free {_size(DISK_NEEDED)}, or {cure}")
 
 
 def _cache() -> Check:
@@ -139,13 +124,13 @@ def _cache() -> Check:
     try:
         folder = cache_dir()
     except OSError as error:
-        return _check("disk for the cache", MISSING, str(error), cure)
+        return check("disk for the cache", MISSING, str(error), cure)
     return _disk("disk for the cache", folder, cure)
 
 
 def _memory() -> Check:
     memory = psutil.virtual_memory()
-    return _check(
+    return check(
         "memory",
         OK if memory.available >= _MEMORY_BYTES else WARN,
         f"{_size(memory.available)} of {_size(memory.total)} available",
@@ -155,7 +140,7 @@ def _memory() -> Check:
 
 def _cores() -> Check:
     usable = len(os.sched_getaffinity(0))
-    return _check(
+    return check(
         "cores",
         OK if usable > 1 else WARN,
         f"{usable} usable",
@@ -163,51 +148,12 @@ def _cores() -> Check:
     )
 
 
-def _devices() -> list[str]:
-    root = Path("/sys/class/infiniband")
-    found = []
-    for device in sorted(root.iterdir()) if root.is_dir() else []:
-        for port in sorted((device / "ports").glob("*")):
-            # Such as "4: ACTIVE" and "InfiniBand" or "Ethernet".
-            state = (port / "state").read_text().split(":")[-1].strip().lower()
-            layer = (port / "link_layer").read_text().strip()
-            found.append(f"{device.name} port {port.name} {state} ({layer})")
-    return found
-
-
-def _rdma(devices: Sequence[str]) -> Check:
-    return _check(
-        "rdma devices",
-        OK if any(" active " in device for device in devices) else WARN,
-        ", ".join(devices) or "none in /sys/class/infiniband",
-        "nothing to do for TCP; for RDMA, load the adapter's driver and bring its port up"
-        " (a plain network card: rdma link add rxe0 type rxe netdev NAME)",
-    )
-
-
-def _memlock(devices: Sequence[str]) -> Check:
-    soft, hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)
-    unlimited = soft == resource.RLIM_INFINITY
-    shown = [
-        "unlimited" if limit == resource.RLIM_INFINITY else f"{limit >> 10} KiB"
-        for limit in (soft, hard)
-    ]
-    # Root's CAP_IPC_LOCK lifts the limit; without an adapter nothing is locked.
-    free = unlimited or os.geteuid() == 0 or not devices
-    return _check(
-        "memlock limit",
-        OK if free else WARN,
-        f"soft {shown[0]}, hard {shown[1]}",
-        "raise it: ulimit -l unlimited (memlock in /etc/security/limits.conf)",
-    )
-
-
 def _shm() -> Check:
     path = Path("/dev/shm")
     if not path.is_dir():
-        return _check("/dev/shm", WARN, "there is none", "mount a tmpfs at /dev/shm")
+        return check("/dev/shm", WARN, "there is none", "mount a tmpfs at /dev/shm")
     usage = shutil.disk_usage(path)
-    return _check(
+    return check(
         "/dev/shm",
         OK if usage.free >= _SHM_BYTES else WARN,
         f"{_size(usage.free)} of {_size(usage.total)} free",
@@ -225,27 +171,27 @@ def _loads(library: str) -> bool:
 
 def _verbs() -> Check:
     there = _loads("libibverbs.so.1")
-    return _check(
+    return check(
         "libibverbs",
         OK if there else WARN,
         f"libibverbs.so.1 {'loads' if there else 'does not load'}",
-        f"only RDMA needs it; {_HOW_TO_INSTALL} libibverbs1 ibverbs-providers",
+        f"only RDMA needs it; {HOW_TO_INSTALL} libibverbs1 ibverbs-providers",
     )
 
 
 def _mpi() -> Check:
     found = [f"{library} ({kind})" for library, kind in _MPI.items() if _loads(library)]
-    return _check(
+    return check(
         "mpi library",
         OK if found else WARN,
         ", ".join(found) or f"none of {', '.join(_MPI)} loads",
-        f"only grpc+mpi needs it; {_HOW_TO_INSTALL} libopenmpi3 openmpi-bin",
+        f"only grpc+mpi needs it; {HOW_TO_INSTALL} libopenmpi3 openmpi-bin",
     )
 
 
 def _wheel() -> Check:
     wheels = sorted(path.name for path in DIST.glob("*.whl"))
-    return _check(
+    return check(
         "wheel",
         OK if wheels else WARN,
         ", ".join(re.sub(r"-manylinux.*", "", name) for name in wheels) or f"none in {DIST}",
@@ -253,13 +199,15 @@ def _wheel() -> Check:
     )
 
 
-def examine() -> dict[str, Any]:
-    """Looks at this machine and changes nothing; takes a few seconds.
+def examine(peer: str | None = None) -> dict[str, Any]:
+    """Looks at this machine and changes nothing; takes a few seconds, with `peer` some more.
 
-    {"ok": nothing that a build needs is missing, "checks": a list of `Check`}.
+    {"ok": nothing that a build needs is missing, "checks": a list of `Check`, "rdma": `rdma.Rdma`},
+    and with the address of a `peer` `reach.Reach` under "peer". ArtfError: that is no address.
     """
+    reached = reach.look(peer) if peer is not None else None
     compiler = _compiler()
-    devices = _devices()
+    found = rdma.look()
     checks = [
         _python(),
         _compilers(compiler),
@@ -276,14 +224,40 @@ def examine() -> dict[str, Any]:
         _disk("disk for dist", DIST, "check the repository out elsewhere"),
         _memory(),
         _cores(),
-        _memlock(devices),
+        rdma.memlock_check(found),
         _shm(),
-        _rdma(devices),
+        rdma.devices_check(found),
+        rdma.probe_check(found),
         _verbs(),
         _mpi(),
         _wheel(),
     ]
-    return {"ok": all(check["status"] != MISSING for check in checks), "checks": checks}
+    if reached is not None:
+        checks.append(reach.reach_check(reached))
+    return {
+        "ok": all(each["status"] != MISSING for each in checks),
+        "checks": checks,
+        "rdma": found,
+        **({"peer": reached} if reached is not None else {}),
+    }
+
+
+def _ports_table(found: rdma.Rdma) -> Table:
+    table = Table(title=f"RDMA ports, by {found['source']}")
+    for column in ("port", "state", "link layer", "MTU", "partition keys", "GIDs"):
+        table.add_column(column, overflow="fold")
+    for device in found["devices"]:
+        for port in device["ports"]:
+            mtus = [port["active_mtu"], port["max_mtu"]]
+            table.add_row(
+                f"{device['name']}/{port['port']}",
+                port["state"],
+                port["link_layer"],
+                " of ".join(str(mtu) for mtu in mtus if mtu is not None) or "-",
+                " ".join(port["pkeys"]) or "-",
+                "\n".join(f"{g['index']}: {g['gid']} {g['type']}" for g in port["gids"]) or "-",
+            )
+    return table
 
 
 def render(examination: dict[str, Any]) -> None:
@@ -292,10 +266,15 @@ def render(examination: dict[str, Any]) -> None:
     table.add_column("what", no_wrap=True)
     table.add_column("status")
     table.add_column("detail", overflow="fold")
-    for check in examination["checks"]:
-        detail = Text(check["detail"])
-        if check["cure"]:
-            detail.append(f"\n→ {check['cure']}", style="bold")
-        status = Text(check["status"], style=_COLOUR[check["status"]])
-        table.add_row(check["name"], status, detail)
+    for each in examination["checks"]:
+        detail = Text(each["detail"])
+        if each["cure"]:
+            detail.append(f"\n→ {each['cure']}", style="bold")
+        status = Text(each["status"], style=_COLOUR[each["status"]])
+        table.add_row(each["name"], status, detail)
     out.print(table)
+    found = examination["rdma"]
+    if found["devices"]:
+        out.print(_ports_table(found))
+    for problem in found["problems"]:
+        out.print(Text(f"{problem['what']}\n→ {problem['cure']}"))

@@ -31,7 +31,8 @@ from artf_cli.paths import cache_dir
 # What signal.getsignal returns and signal.signal takes.
 _Handler = Union[Callable[[int, Optional[FrameType]], Any], int, None]
 
-_LEASH = Path(__file__).with_name("runtime") / "leash.py"
+#: What ties a child to the thread that starts it.
+LEASH = Path(__file__).with_name("runtime") / "leash.py"
 _POLL_S = 0.05
 _KEPT_LOGS = 10
 # TensorFlow's and glog's own chatter: `2024-01-01 00:00:00.1: I …` and `WARNING:…`.
@@ -170,7 +171,7 @@ class Group:
         words = [str(word) for word in command]
         if not os.access(words[0], os.X_OK):
             raise ArtfError(f"{name}: {words[0]} cannot be run", "check that the path exists")
-        leash = [sys.executable, "-I", "-S", str(_LEASH), str(os.getpid())]
+        leash = [sys.executable, "-I", "-S", str(LEASH), str(os.getpid())]
         with (
             (self._logs / f"{name}.out").open("wb") as out,
             (self._logs / f"{name}.err").open("wb") as err,

@@ -2,7 +2,7 @@
 
 `PROTOCOL[/SETTING…][@WHEEL]`, where a setting is
 
-- `tcp` or `shm`: the only fabric that `grpc+ar` may use (`AR_GRPC_FABRICS`),
+- `tcp`, `shm` or `verbs`: the only fabric that `grpc+ar` may use (`AR_GRPC_FABRICS`),
 - `Nchannels`: channels to each other task (`rpc_options.num_channels_per_target`), a connection
   each: channels of a process to one address share a connection unless gRPC is told not to,
 - `threads`: no thread of the pools spins, as patches/tensorflow/0015 has it for `grpc+ar` on few
@@ -27,7 +27,7 @@ UPSTREAM_WHEEL = "upstream"
 AGAINST_WHEEL = "against"
 _LABEL = re.compile(r"(?P<protocol>[a-z+]+)(?P<settings>(?:/[a-z0-9]+)*)(?:@(?P<wheel>[a-z]+))?")
 _CHANNELS = re.compile(r"([1-9]\d{0,2})channels")
-_FABRICS = ("shm", "tcp")
+_FABRICS = ("shm", "verbs", "tcp")
 
 
 @dataclass(frozen=True)

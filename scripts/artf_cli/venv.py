@@ -48,8 +48,7 @@ def make(wheel: Path, requirements: str = RUNTIME) -> Path:
     """
     lock = REQUIREMENTS / f"{requirements}.txt"
     below = None if requirements == RUNTIME else make(wheel).parents[1]
-    key = f"{pins.sha256_of(wheel)[:12]}-{_digest(lock, below)[:8]}"
-    root = cache_dir() / "venvs" / f"{requirements}-{key}"
+    root = _root(wheel, requirements, lock, below)
     root.parent.mkdir(parents=True, exist_ok=True)
     with suppress(KeyError):
         # Locked by this process: nobody else may make it again, even when it was removed by hand.
@@ -57,9 +56,13 @@ def make(wheel: Path, requirements: str = RUNTIME) -> Path:
     guard = _guard(root).open("a")
     try:
         while not _use(root, guard):
-            _lock(guard, fcntl.LOCK_EX, f"another artf makes or uses {root.name}; waiting for it")
-            if not (root / "READY").exists():
-                _install(root, wheel, lock, below)
+            # Whoever waits to make it holds no lock on its use: it shares what another has made.
+            fcntl.flock(guard, fcntl.LOCK_UN)
+            with root.with_name(f"{root.name}.making.lock").open("a") as making:
+                _lock(making, fcntl.LOCK_EX, f"another artf makes {root.name}; waiting for it")
+                if not (root / "READY").exists():
+                    _lock(guard, fcntl.LOCK_EX, f"another artf uses {root.name}; waiting for it")
+                    _install(root, wheel, lock, below)
     except BaseException:
         guard.close()
         raise
@@ -68,13 +71,24 @@ def make(wheel: Path, requirements: str = RUNTIME) -> Path:
     return root / "bin" / "python"
 
 
+def find(wheel: Path) -> Path | None:
+    """The Python of the environment that `make(wheel)` made; None where there is none."""
+    root = _root(wheel, RUNTIME, REQUIREMENTS / f"{RUNTIME}.txt", None)
+    return root / "bin" / "python" if (root / "READY").exists() else None
+
+
+def _root(wheel: Path, requirements: str, lock: Path, below: Path | None) -> Path:
+    key = f"{pins.sha256_of(wheel)[:12]}-{_digest(lock, below)[:8]}"
+    return cache_dir() / "venvs" / f"{requirements}-{key}"
+
+
 def _digest(lock: Path, below: Path | None) -> str:
     own = pins.sha256_of(lock)
     return own if below is None else hashlib.sha256(f"{below.name} {own}".encode()).hexdigest()
 
 
 def _guard(root: Path) -> Path:
-    """Locked by whoever makes or removes `root`, and shared by those who use it (flock(2))."""
+    """Locked by whoever writes or removes `root`, and shared by those who use it (flock(2))."""
     return root.with_name(f"{root.name}.lock")
 
 
@@ -88,7 +102,7 @@ def _lock(guard: TextIO, kind: int, waiting: str) -> None:
 
 def _use(root: Path, guard: TextIO) -> bool:
     """Whether `root` is whole; it then counts as used now, and stays while `guard` is open."""
-    _lock(guard, fcntl.LOCK_SH, f"another artf makes {root.name}; waiting for it")
+    _lock(guard, fcntl.LOCK_SH, f"another artf writes {root.name}; waiting for it")
     with suppress(FileNotFoundError):
         # Never makes the mark, as touch would.
         os.utime(root / "READY")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from pathlib import Path
 
 import click
 
@@ -45,6 +46,13 @@ def _words(_context: click.Context, _option: click.Parameter, value: str | None)
     help="Of each host, in MiB.",
 )
 @click.option(
+    "--share",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    metavar="FOLDER",
+    help="What is written in it stays; may be given more than once.",
+)
+@click.option(
     "--timeout", type=click.FloatRange(1), default=600.0, show_default=True, help="Seconds."
 )
 @click.argument("command", nargs=-1, required=True)
@@ -54,23 +62,24 @@ def vm_command(
     delay: float,
     loss: float,
     memory: int,
+    share: tuple[Path, ...],
     timeout: float,
     command: tuple[str, ...],
 ) -> None:
     """Runs COMMAND in a virtual host with an RDMA device, as root and in this folder.
 
-    The host sees this machine's files; what it writes goes when it ends. Two hosts have the
-    addresses 10.77.0.1 and 10.77.0.2. Ends as the command ends, or as the second one when only
-    that failed.
+    The host sees this machine's files; what it writes goes when it ends, but in the folders of
+    --share. Two hosts have the addresses 10.77.0.1 and 10.77.0.2. Ends as the command ends, or as
+    the second one when only that failed.
     """
     # Not where tests/ is left out, as in an image that builds the wheel.
     if _TESTS not in sys.path:
         sys.path.append(_TESTS)
     from rdma_host import machine
 
-    guests = [machine.Guest(command)]
+    guests = [machine.Guest(command, shared=share)]
     if peer:
-        guests.append(machine.Guest(peer))
+        guests.append(machine.Guest(peer, shared=share))
     link = machine.Link(driver, delay, loss)
     outcomes = machine.run(guests, link, memory, timeout, show=_show)
     sys.exit(next((each.status for each in outcomes if each.status), 0))

@@ -1,6 +1,6 @@
 """A runtime folder whose tasks need no TensorFlow: its server is a few lines of plain sockets.
 
-`task.py` and `tcp_info.py` are the real ones; so are the processes, the pipes and the TCP bytes.
+`task.py` and what it imports are the real ones; so are the processes, the pipes and the TCP bytes.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def make_runtime(folder: Path, *, with_ar_grpc: bool = False) -> Path:
     real = Path(cluster.__file__).with_name("runtime")
     tensorflow = folder / "tensorflow"
     (tensorflow / "python").mkdir(parents=True)
-    for name in ("task.py", "tcp_info.py"):
+    for name in ("ports.py", "task.py", "tcp_info.py"):
         shutil.copyfile(real / name, folder / name)
     (tensorflow / "__init__.py").write_text(_TENSORFLOW)
     (tensorflow / "python" / "__init__.py").write_text("")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import resource
 import shutil
 from collections import namedtuple
 from pathlib import Path
@@ -12,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from artf_cli import bazel, doctor, interpreters
+from artf_cli import bazel, doctor, interpreters, rdma
 from artf_cli.bazel import BazelChoice
 from artf_cli.console import out
 
@@ -37,9 +35,9 @@ def by_name(examination: dict[str, Any]) -> dict[str, dict[str, str]]:
 def test_the_object_is_json_with_a_cure_for_all_that_is_not_well() -> None:
     examination = doctor.examine()
     assert json.loads(json.dumps(examination)) == examination
-    assert set(examination) == {"ok", "checks"}
+    assert set(examination) == {"ok", "checks", "rdma"}
     names = [check["name"] for check in examination["checks"]]
-    assert len(names) == len(set(names)) == 16
+    assert len(names) == len(set(names)) == 17
     for check in examination["checks"]:
         assert set(check) == {"name", "status", "detail", "cure"}
         assert check["status"] in ("ok", "warn", "missing")
@@ -106,19 +104,6 @@ def test_a_cache_in_the_way_of_a_file_is_found(
     assert "ARTF_CACHE" in check["cure"]
 
 
-def test_rdma_devices_and_the_memlock_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    monkeypatch.setattr(resource, "getrlimit", lambda kind: (65536, 65536))
-    active = ["mlx5_0 port 1 active (InfiniBand)"]
-    assert doctor._rdma(active)["status"] == "ok"
-    assert doctor._rdma(["rxe0 port 1 down (Ethernet)"])["status"] == "warn"
-    assert doctor._rdma([])["status"] == "warn"
-    assert doctor._memlock([])["status"] == "ok"
-    limited = doctor._memlock(active)
-    assert limited["status"] == "warn"
-    assert limited["detail"] == "soft 64 KiB, hard 64 KiB"
-
-
 def test_wheels_are_listed(tmp_path: Path) -> None:
     assert doctor._wheel()["cure"] == "make it: scripts/artf build"
     (tmp_path / "dist").mkdir()
@@ -131,8 +116,18 @@ def test_render_shows_details_and_cures() -> None:
         {"name": "git", "status": "missing", "detail": "no git [x]", "cure": "install it"},
         {"name": "cores", "status": "ok", "detail": "2 usable", "cure": ""},
     ]
+    found = rdma.look(Path("/nonexistent/python3"), Path("/nonexistent/infiniband"))
+    found["problems"] = [{"what": "rxe0/1 is DOWN", "cure": "ip link"}]
     with out.capture() as capture:
-        doctor.render({"ok": False, "checks": checks})
+        doctor.render({"ok": False, "checks": checks, "rdma": found})
     text = capture.get()
-    for word in ("git", "missing", "no git [x]", "→ install it", "2 usable"):
+    for word in (
+        "rxe0/1 is DOWN",
+        "→ ip link",
+        "git",
+        "missing",
+        "no git [x]",
+        "→ install it",
+        "2 usable",
+    ):
         assert word in text

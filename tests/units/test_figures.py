@@ -151,7 +151,35 @@ def test_every_part_is_written_with_its_record(
 
 
 def test_every_table_has_a_part_that_measures_it() -> None:
-    # bench all has no older wheel for the attacks: bench hostile --against measures them.
+    # bench all has no older wheel for the attacks: bench hostile --against measures them; and no
+    # RDMA device: a test in a virtual host counts its requests (tests/wheel).
     assert {file for file, _ in figures.TABLES.values()} == {
-        f"{name}.json" for name in (*everything.PARTS, "hostile")
+        f"{name}.json" for name in (*everything.PARTS, "hostile", "requests")
     }
+
+
+def test_requests_by_size() -> None:
+    """Counts of all steps together are shown for one step, and shares of what was looked at."""
+
+    def task(send: int, read: int) -> dict[str, dict[str, int]]:
+        sent = {"send": send, "read": read} if read else {"send": send}
+        return {
+            "requests": sent,
+            "frames": {"data": send - 5, "message": 3, "credits": 2},
+            "http2": {"DATA": 10, "PING": 1},
+        }
+
+    rows = [
+        {"bytes": 0, "tensors": 0, "steps": 10, "worker": task(22, 0), "ps": task(15, 0)},
+        {
+            "bytes": 1 << 20,
+            "tensors": 1,
+            "steps": 10,
+            "worker": task(22, 20),
+            "ps": task(15, 0),
+            "looked_at": {"looks": 3, "read": 400, "direct": 300},
+        },
+    ]
+    lines = figures.requests(rows).splitlines()
+    assert lines[2] == "| empty | 0 |  | 2.2 | 0.3 | 0.2 | 1.1 | 1.5 | 0.3 | 0.2 | 1.1 |"
+    assert lines[3] == "| 1 MiB | 2 | 75% | 2.2 | 0.3 | 0.2 | 1.1 | 1.5 | 0.3 | 0.2 | 1.1 |"

@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from common.paths import RENDEZVOUS, STREAM, TCP, DataPath
+from common.paths import DEVICE, RENDEZVOUS, STREAM, TCP, DataPath
 from matrix import page
 from matrix.meter import HANDSHAKES, Payload, assert_fabric, assert_path, carried
 from matrix.page import FAILED, NOT_OFFERED, NOT_RUN, PASSED, SKIPPED
 
 MIB = 2**20
 SHM = DataPath("x/shm", "x", "shm", STREAM, RENDEZVOUS, {"X_FABRICS": "shm"})
+VERBS = DataPath("x/verbs", "x", "verbs", STREAM, RENDEZVOUS, driver="rxe")
 PLAIN = DataPath("plain", "plain", None, TCP, TCP)
 
 
@@ -182,8 +183,20 @@ def test_counters_grow_over_all_tasks_and_tcp_only_between_them() -> None:
     assert carried(after) == {STREAM: 8, RENDEZVOUS: 17, TCP: 300 + 40 + 55 + 1}
 
 
-def grown(stream: int = 0, rendezvous: int = 0, tcp: int = 0) -> dict[str, int]:
-    return {STREAM: stream, RENDEZVOUS: rendezvous, TCP: tcp}
+def test_a_device_is_counted_once_for_all_tasks() -> None:
+    before = {"a": {**says(), DEVICE: 1000}, "b": {**says(), DEVICE: 1100}}
+    after = {"a": {**says(), DEVICE: 5000}, "b": {**says(), DEVICE: 4900}}
+    assert carried(after, before)[DEVICE] == 4000
+    assert carried(after)[DEVICE] == 5000
+    # A machine without a device has no such count.
+    assert DEVICE not in carried({"a": {**says(), DEVICE: 0}})
+
+
+def grown(
+    stream: int = 0, rendezvous: int = 0, tcp: int = 0, device: int | None = None
+) -> dict[str, int]:
+    counted = {} if device is None else {DEVICE: device}
+    return {STREAM: stream, RENDEZVOUS: rendezvous, TCP: tcp, **counted}
 
 
 def test_a_payload_in_its_paths_own_counters_passes() -> None:
@@ -192,6 +205,7 @@ def test_a_payload_in_its_paths_own_counters_passes() -> None:
     # A tensor between the sizes may take either way.
     assert_path(SHM, payload, grown(5, 1005))
     assert_path(PLAIN, payload, grown(tcp=1010))
+    assert_path(VERBS, payload, grown(10, 1000, HANDSHAKES, 1010))
     assert_path(PLAIN, Payload(), grown(tcp=1))
 
 
@@ -204,6 +218,8 @@ def test_a_payload_in_its_paths_own_counters_passes() -> None:
         (PLAIN, Payload(10), grown(1, 0, 10), "went elsewhere"),
         (PLAIN, Payload(10), grown(0, 1, 10), "went elsewhere"),
         (PLAIN, Payload(), grown(), "carried 0 bytes of at least 1"),
+        (VERBS, Payload(10, 1000), grown(10, 1000), "1010 bytes, its device 0 at most"),
+        (VERBS, Payload(10, 1000), grown(10, 1000, 0, 1009), "its device 1009 at most"),
     ],
 )
 def test_a_payload_over_another_path_fails(

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from artf_cli.bench import record as provenance
 from artf_cli.errors import ArtfError
 from artf_cli.paths import REPO
 from artf_cli.testing import children, full, report, suites
@@ -221,26 +222,45 @@ def test_only_a_commit_is_recorded(tmp_path: Path) -> None:
     assert full.clean_commit(tmp_path / "docs") == ""
 
 
-def test_the_record_holds_the_parts_of_one_commit(
+def test_what_is_recorded_holds_for_the_same_files_outside_of_docs(tmp_path: Path) -> None:
+    git(tmp_path, "init", "-q")
+    assert provenance.files(tmp_path) == ""
+    (tmp_path / "docs").mkdir()
+    seen: list[str] = []
+    for name in ("a", "docs/b", "sub/c", "docs2", "a"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(str(len(seen)))
+        git(tmp_path, "add", "-A")
+        git(tmp_path, "commit", "-qm", "x")
+        seen.append(provenance.files(tmp_path))
+    assert seen[0] == seen[1]
+    assert len(set(seen)) == 4
+
+
+def test_the_record_holds_the_parts_of_the_same_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(full, "PARTS", ("first", "long"))
     path = tmp_path / "docs/full.json"
     skip = {"test": "t", "reason": "why"}
-    full.record(path, "first", "c1", Result(passed=3, skipped=1, skips=[skip]), 61.26)
+    full.record(path, "first", "c1", "f1", Result(passed=3, skipped=1, skips=[skip]), 61.26)
     kept = json.loads(path.read_text())
-    assert (kept["commit"], kept["missing_parts"], kept["passed"]) == ("c1", ["long"], 3)
+    assert (kept["files"], kept["missing_parts"], kept["passed"]) == ("f1", ["long"], 3)
     first = kept["parts"]["first"]
     assert (first["seconds"], first["skips"]) == (61.3, [skip])
     assert first["machine"]["cores"]["usable"] >= 1
     assert "cases" not in first
-    full.record(path, "long", "c1", Result(passed=2, failed=1), 5)
+    full.record(path, "long", "c2", "f1", Result(passed=2, failed=1), 5)
     kept = json.loads(path.read_text())
     assert (kept["passed"], kept["failed"], kept["skipped"]) == (5, 1, 1)
-    assert (kept["missing_parts"], list(kept["parts"])) == ([], ["first", "long"])
-    full.record(path, "long", "c2", Result(passed=2), 5)
+    assert kept["missing_parts"] == []
+    assert {name: part["commit"] for name, part in kept["parts"].items()} == {
+        "first": "c1",
+        "long": "c2",
+    }
+    full.record(path, "long", "c3", "f2", Result(passed=2), 5)
     kept = json.loads(path.read_text())
-    assert (kept["commit"], list(kept["parts"])) == ("c2", ["long"])
+    assert (kept["files"], list(kept["parts"])) == ("f2", ["long"])
 
 
 def test_a_part_that_takes_too_long_is_ended_and_fails(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
+from concurrent import futures
 from pathlib import Path
 
 from artf_cli import venv
@@ -39,14 +41,21 @@ class Artf:
         self.python.chmod(0o755)
         self.venvs = folder / "cache" / "venvs"
 
-    def start(self, wheel: str, requirements: str = venv.RUNTIME) -> subprocess.Popen[str]:
+    def start(
+        self, wheel: str, requirements: str = venv.RUNTIME, stderr: int | None = None
+    ) -> subprocess.Popen[str]:
         """One that makes the environment of a wheel and ends with its standard input."""
         path = self.folder / f"{wheel}-1-cp311-cp311-any.whl"
         path.write_text(wheel)
         env = {**os.environ, "ARTF_CACHE": str(self.folder / "cache"), "CALLS": str(self.calls)}
         command = [sys.executable, "-c", MAKE, str(self.python), str(path), requirements]
         return subprocess.Popen(
-            command, env=env, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            command,
+            env=env,
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
         )
 
     def make(self, wheel: str, requirements: str = venv.RUNTIME) -> Path:
@@ -65,6 +74,28 @@ def test_two_that_want_the_same_environment_make_it_once(tmp_path: Path) -> None
     assert said[0] == said[1]
     assert Path(said[0]).exists()
     assert artf.calls.read_text().split() == ["venv", "pip", "pip", "pip"]
+
+
+def test_whoever_waited_for_an_environment_shares_it(tmp_path: Path) -> None:
+    artf = Artf(tmp_path)
+    root = artf.make("w").parents[1]
+    (root / "READY").unlink()
+    # Holding it in use makes both find it unfinished before either may make it.
+    with root.with_name(f"{root.name}.lock").open("a") as user:
+        fcntl.flock(user, fcntl.LOCK_SH)
+        both = [artf.start("w", stderr=subprocess.PIPE) for _ in range(2)]
+        for process in both:
+            assert process.stderr is not None
+            assert "waiting for it" in process.stderr.readline()
+    # Neither has ended when both have it.
+    with futures.ThreadPoolExecutor() as pool:
+        lines = [pool.submit(process.stdout.readline) for process in both if process.stdout]
+        done, _ = futures.wait(lines, timeout=15)
+        for process in both:
+            process.communicate("", timeout=30)
+    assert len(done) == 2
+    assert {line.result().strip() for line in lines} == {str(root / "bin" / "python")}
+    assert artf.calls.read_text().split() == ["venv", "pip", "pip", "pip"] * 2
 
 
 def test_the_tests_see_the_packages_of_the_runtime(tmp_path: Path) -> None:

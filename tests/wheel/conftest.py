@@ -15,6 +15,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="build twice, and keep what both builds agree on in build/reproduced.json",
     )
+    parser.addoption(
+        "--record-requests",
+        action="store_true",
+        help="keep the counts of requests in docs/measured/requests.json",
+    )
 
 
 @pytest.fixture(scope="session")

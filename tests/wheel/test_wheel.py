@@ -65,6 +65,8 @@ def test_the_tag_is_what_auditwheel_computes(wheel: Path, unpacked: Path) -> Non
     assert wheel_module.glibc_of(tag) >= newest[:2]
 
 
+# Minutes, in which it reads all of TensorFlow; the test before reads the library that we add.
+@pytest.mark.slow
 def test_auditwheel_agrees_on_the_whole_wheel(wheel: Path) -> None:
     command = [sys.executable, "-m", "auditwheel", "show", "--json", str(wheel)]
     done = subprocess.run(command, capture_output=True, text=True)

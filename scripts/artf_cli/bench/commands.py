@@ -15,6 +15,7 @@ from artf_cli.bench import (
     everything,
     figures,
     hostile,
+    peers,
     recommender,
     record,
     recv,
@@ -23,9 +24,11 @@ from artf_cli.bench import (
 )
 from artf_cli.bench.mixes import MIXES
 from artf_cli.bench.sizes import parse_size
-from artf_cli.cluster import APIS
+from artf_cli.cluster import APIS, SESSION
 from artf_cli.console import emit_json, note, out
 from artf_cli.options import base_option, json_option, python_option
+from artf_cli.peer.channel import parse_address
+from artf_cli.peer.client import Peer
 from artf_cli.variants import AGAINST_WHEEL, AR, STOCK, UPSTREAM_WHEEL
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -115,6 +118,12 @@ def upstream_wheel(base: str, ours: Path) -> Path:
     help="Run every protocol of this older wheel, too, taking turns.",
 )
 @api_option
+@click.option(
+    "--peer",
+    metavar="HOST:PORT",
+    help="Between two hosts: where `artf bench serve` listens on the other one.",
+)
+@peers.wheel_option
 @output_option
 @base_option
 @python_option
@@ -128,19 +137,35 @@ def bench_recv(
     upstream: bool,
     against: Path | None,
     api: str,
+    peer: str | None,
+    wheel: Path | None,
     output: Path | None,
     base: str,
     python: str | None,
     as_json: bool,
 ) -> None:
-    """One transfer a step, parameter server to worker, protocols taking turns."""
+    """One transfer a step, parameter server to worker, protocols taking turns.
+
+    With --peer the parameter servers run on another host and the workers on this one, over
+    whatever connects the two: on the other host `scripts/artf bench serve` prints what to run here.
+    """
     for size in sizes:
         parse_size(size)
+    if peer is not None:
+        if upstream or against or api != SESSION:
+            raise click.UsageError("--peer is without --upstream, --against and --api")
+        parse_address(peer)
+        peers.token()
+        recv.labels(protocols, ())
+        settings = {"protocols": protocols, "sizes": sizes, "tensors": tensors}
+        settings.update(rounds=rounds, cold_rounds=cold_rounds)
+        _recv_from(peer, peers.find_wheel(wheel, base, python), settings, output, as_json)
+        return
     words = [UPSTREAM_WHEEL]
     if against:
         words.append(AGAINST_WHEEL)
     recv.labels(protocols, words)
-    built = build.build(base, python).wheel
+    built = peers.find_wheel(wheel, base, python)
     wheels: dict[str, Path] = {}
     if upstream or any(variants.parse(one).wheel == UPSTREAM_WHEEL for one in protocols):
         wheels[UPSTREAM_WHEEL] = upstream_wheel(base, built)
@@ -160,6 +185,27 @@ def bench_recv(
         api=api,
     )
     deliver(rows, made, output, as_json, table.render)
+
+
+def _recv_from(
+    address: str, wheel: Path, settings: Mapping[str, Any], output: Path | None, as_json: bool
+) -> None:
+    """`bench recv` between two hosts."""
+    made = record.record(wheel, command_line())
+    with Peer(address, peers.token()) as peer:
+        watch = peers.Watch(peer, made)
+        rows = recv.run(
+            venv.make(wheel),
+            **settings,
+            peer=peer,
+            peer_memory=watch.hosts["peer"]["memory_free_bytes"],
+            watch=watch.look,
+        )
+        whole = watch.record()
+    deliver(rows, whole, output, as_json, table.render)
+    if not as_json:
+        peers.render(whole)
+    peers.hint(rows)
 
 
 @bench_group.command(name="train")
@@ -346,3 +392,6 @@ def bench_hostile(
     made = record.record(built, command_line(), wheels)
     rows = hostile.run(pythons)
     deliver(rows, made, output, as_json, hostile.render)
+
+
+bench_group.add_command(peers.serve_command)

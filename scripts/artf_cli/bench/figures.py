@@ -169,6 +169,31 @@ def attacks(rows: Rows) -> str:
     return markdown(["", *(f"`{protocol}`" for protocol in protocols)], lines)
 
 
+def _each(row: Any, task: str, count: str, names: Sequence[str] = ()) -> str:
+    """A count of one task's for a step: of these names, or of all."""
+    found = row[task][count]
+    total = sum(found.get(name, 0) for name in names) if names else sum(found.values())
+    return f"{total / row['steps']:g}"
+
+
+def requests(rows: Rows) -> str:
+    """What both ends tell their RDMA devices for a step, by size."""
+    lines = []
+    for row in rows:
+        looked = row.get("looked_at", {"read": 0, "direct": 0})
+        direct = f"{looked['direct'] / looked['read']:.0%}" if looked["read"] else ""
+        line = [*_size(row), _each(row, "worker", "requests", ["read"]), direct]
+        for task in ("worker", "ps"):
+            line.append(_each(row, task, "requests", ["send"]))
+            line += [_each(row, task, "frames", [kind]) for kind in ("message", "credits")]
+            line.append(_each(row, task, "http2"))
+        lines.append(line)
+    header = ["", "READs", "tensor to tensor"]
+    for arrow in ("to the ps", "to the worker"):
+        header += [f"SENDs {arrow}", "messages", "credits", "HTTP/2 frames"]
+    return markdown(header, lines)
+
+
 def provenance(made: record.Record, file: str) -> str:
     """What a file's rows were measured on and by, as one paragraph."""
     cores = made["cores"]
@@ -195,6 +220,7 @@ TABLES: dict[str, tuple[str, Callable[[Rows], str]]] = {
     "recommender-strategy": ("recommender-strategy.json", recommender_rate),
     "allreduce": ("allreduce.json", all_reduce),
     "hostile": ("hostile.json", attacks),
+    "requests": ("requests.json", requests),
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import hashlib
 import json
 import os
 import platform
@@ -75,6 +76,13 @@ def commit(root: Path = REPO) -> str:
     return f"{found}-dirty" if changed else found
 
 
+def files(root: Path = REPO) -> str:
+    """A hash of what the tree's commit holds outside of docs/; empty where there is no commit."""
+    entries = _git(root, "ls-tree", "--full-tree", "HEAD").splitlines()
+    code = [entry for entry in entries if entry.partition("\t")[2] != "docs"]
+    return hashlib.sha256("\n".join(code).encode()).hexdigest() if code else ""
+
+
 def cpu_model(cpuinfo: str) -> str:
     """The processor's name from the text of /proc/cpuinfo; the architecture where it has none."""
     for line in cpuinfo.splitlines():
@@ -121,7 +129,8 @@ def _v1_quota(group: Path) -> list[float]:
     return [int(quota[0]) / int(period[0])] if quota and period and int(quota[0]) > 0 else []
 
 
-def _wheel(path: Path) -> WheelRecord:
+def wheel_record(path: Path) -> WheelRecord:
+    """What names a wheel."""
     return WheelRecord(file=path.name, sha256=pins.sha256_of(path))
 
 
@@ -157,8 +166,8 @@ def record(wheel: Path, command: Sequence[str], wheels: Mapping[str, Path] | Non
     """The record of a run that begins now with `wheel` and, by name, other `wheels`."""
     return Record(
         commit=commit(),
-        wheel=_wheel(wheel),
-        wheels={name: _wheel(path) for name, path in (wheels or {}).items()},
+        wheel=wheel_record(wheel),
+        wheels={name: wheel_record(path) for name, path in (wheels or {}).items()},
         date=now(),
         command=_without_folders(command),
         load=[round(value, 2) for value in os.getloadavg()],

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypedDict
@@ -29,6 +29,7 @@ from artf_cli.cluster import (
     observed_paths,
 )
 from artf_cli.errors import ArtfError
+from artf_cli.peer.client import Peer
 from artf_cli.progress import Meter
 from artf_cli.supervise import Group, log_folder
 from artf_cli.variants import AGAINST_WHEEL, STOCK, UPSTREAM_WHEEL
@@ -167,15 +168,16 @@ def labels(protocols: Sequence[str], wheels: Collection[str]) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _check_memory(sizes: Sequence[Size], protocols: int, tasks: int) -> None:
+def _check_memory(
+    sizes: Sequence[Size], protocols: int, tasks: int, have: int, where: str = ""
+) -> None:
     # Every server keeps each case; a check in hand holds a few more copies of its tensor.
     need = protocols * (sum(s.total for s in sizes) + max(s.total for s in sizes))
     need += protocols * tasks * PROCESS_BYTES
     need += 4 * max(s.bytes for s in sizes)
-    have = psutil.virtual_memory().available
     if need > have:
         raise ArtfError(
-            f"these sizes need {need >> 20} MiB of memory and {have >> 20} MiB are free",
+            f"these sizes need {need >> 20} MiB of memory and {have >> 20} MiB are free{where}",
             "choose smaller ones with --sizes, or fewer protocols with --protocols",
         )
 
@@ -190,15 +192,19 @@ def run(
     progress: bool = True,
     wheels: Mapping[str, Path] | None = None,
     api: str = SESSION,
+    peer: Peer | None = None,
+    peer_memory: int = 0,
+    watch: Callable[[Mapping[str, Cluster]], None] = lambda clusters: None,
 ) -> list[Row]:
     """Measures every size over every protocol of the wheel in `python`'s environment.
 
     Each of `rounds` rounds gives one sample of a case: the median time of its steps, in µs; each of
     `cold_rounds` one of its first step after an idle pause. `wheels` has Pythons of other wheels'
     environments by their words: the untouched one's grpc takes part as `grpc@upstream`, and each
-    protocol of the older one as `…@against`. `api` is one of `cluster.APIS`. Raises ArtfError on a
-    bad argument, when a process fails, and when the bytes of a round take another
-    path than the first ones did.
+    protocol of the older one as `…@against`. `api` is one of `cluster.APIS`. With `peer`, which has
+    so many bytes of memory free, the parameter servers run there. `watch` gets the clusters by
+    their labels at the end. Raises ArtfError on a bad argument, when a process fails, and when the
+    bytes of a round take another path than the first ones did.
     """
     wheels = wheels or {}
     names = labels(protocols, wheels)
@@ -207,7 +213,14 @@ def run(
     if not names or not sizes or rounds < 1 or cold_rounds < 0:
         raise ArtfError("nothing to measure", "give at least one protocol, one size and one round")
     cases = list(dict.fromkeys(parse_size(text, tensors) for text in sizes))
-    _check_memory(cases, len(names), 1 + len(BESIDE[api]))
+    if peer is None:
+        tasks = 1 + len(BESIDE[api])
+        _check_memory(cases, len(names), tasks, psutil.virtual_memory().available)
+    else:
+        # A worker holds one case at a time.
+        largest = [max(cases, key=lambda size: size.total)]
+        _check_memory(largest, len(names), 1, psutil.virtual_memory().available)
+        _check_memory(cases, len(names), 1, peer_memory, f" on {peer.address}")
     with log_folder("recv") as logs, Group(logs) as group:
         clusters = {
             name: Cluster(
@@ -217,6 +230,7 @@ def run(
                 name,
                 workers=1,
                 beside=BESIDE[api],
+                peer=peer,
             )
             for name in names
         }
@@ -229,6 +243,7 @@ def run(
             for turn in range(cold_rounds):
                 measured.cold_round(turn)
             measured.check()
+        watch(clusters)
         leave_all(group, list(clusters.values()))
     return rows_of(measured.samples, api)
 

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any, cast
 
+import ports
 import tcp_info
 import tensorflow as tf
 
@@ -78,7 +79,8 @@ def _resolved(address: str) -> set[str]:
 
 
 class Task:
-    """A task of a cluster on this machine's loopback; subclasses add `do_NAME` methods.
+    """A task of a cluster, on this machine's loopback unless `ARTF_TASK_HOST` says else; subclasses
+    add `do_NAME` methods.
 
     A command {"do": "NAME", …} calls do_NAME with the other fields; what it returns is the answer.
     """
@@ -87,9 +89,8 @@ class Task:
         # TensorFlow may print: only answers go to the pipe, all else to the log.
         self._answers = os.fdopen(os.dup(1), "w", buffering=1)
         os.dup2(2, 1)
-        # Held until the server takes it, so that no one else gets this port meanwhile.
-        self._port = socket.socket()
-        self._port.bind(("127.0.0.1", 0))
+        # Held until the server is about to take it.
+        self._port = ports.hold(host=os.environ.get("ARTF_TASK_HOST", ports.LOOPBACK))
         self.server: Any = None
         self._names: dict[str, str] = {}
         self.index = 0

@@ -35,7 +35,7 @@ def run_parts(needs: Needs, part: str = "") -> Result:
             result.deselected.pop(_ELSEWHERE, None)
         total.include(result)
         if commit and clean_commit() == commit:
-            record(RECORD, name, commit, result, time.monotonic() - begin)
+            record(RECORD, name, commit, provenance.files(), result, time.monotonic() - begin)
             note(f"recorded part {name} in {RECORD.relative_to(REPO)}")
         else:
             note(f"not recorded, since files differ from the commit: part {name}")
@@ -48,14 +48,15 @@ def clean_commit(root: Path = REPO) -> str:
     return "" if found == "unknown" or found.endswith("-dirty") else found
 
 
-def record(path: Path, part: str, commit: str, result: Result, seconds: float) -> None:
-    """Writes a part's result into the record; those of another commit go."""
+def record(path: Path, part: str, commit: str, files: str, result: Result, seconds: float) -> None:
+    """Writes a part's result into the record; those of other files, docs/ aside, go."""
     kept: dict[str, Any] = {}
     if path.exists():
         before = json.loads(path.read_text())
-        if before.get("commit") == commit:
+        if before.get("files") == files:
             kept = before["parts"]
     kept[part] = {
+        "commit": commit,
         "date": provenance.now(),
         "machine": provenance.machine(),
         "seconds": round(seconds, 1),
@@ -63,7 +64,7 @@ def record(path: Path, part: str, commit: str, result: Result, seconds: float) -
     }
     done = [kept[name] for name in PARTS if name in kept]
     whole = {
-        "commit": commit,
+        "files": files,
         "missing_parts": [name for name in PARTS if name not in kept],
         **{name: sum(each[name] for each in done) for name in ("passed", "failed", "skipped")},
         "parts": kept,

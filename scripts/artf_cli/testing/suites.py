@@ -40,6 +40,8 @@ SUITES = (
     Suite("lint", NOTHING, together="cheap"),
     Suite("patches", NOTHING, together="cheap"),
     Suite("conformance", NOTHING, together="cheap"),
+    # Each rank polls: beside others it would only wait.
+    Suite("mpi", NOTHING),
     Suite("wheel", together="built"),
     Suite("containers", together="built", parts=("containers", "clean-root", "clean-user")),
     Suite("recv", installed=True, perturbed=True, together="built", parts=("recv",)),
