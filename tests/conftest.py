@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from common import virtual_host
 from common.protocols import STOCK, STOCK_CONTROLS, select, stock_control
 
 _REASON = pytest.StashKey[str]()
@@ -43,6 +44,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     for marker in _MARKERS:
         config.addinivalue_line("markers", marker)
+    virtual_host.register(config)
     config.stash[_LEFT_OUT] = Counter()
     config.stash[_NAMED], config.stash[_KEPT] = set(), set()
     try:

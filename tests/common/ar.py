@@ -73,18 +73,33 @@ def moved(rendezvous: int = 0, size: int = 0, staged: int = 0, chunks: int = 0) 
     return dict(zip(_COUNTERS, (rendezvous, size, chunks, staged)))
 
 
-def thresholds(status: dict[str, Any]) -> list[tuple[int, int, str]]:
-    """The printed table's rows, as (lowest, highest, protocol): the row starts between the two.
+def thresholds(status: dict[str, Any], table: str = "protocols") -> list[tuple[int, int, str]]:
+    """A printed table's rows, as (lowest, highest, protocol): the row starts between the two.
 
     A printed size has four digits, so of larger ones only a range is known.
     """
     rows = []
-    for line in status["protocols"].splitlines():
+    for line in status[table].splitlines():
         found = re.match(r"\s*([\d.e+]+) (\w+) \.\. (?:\S+ \S+)\s\s+(\w+(?: \w+)?)\s", line)
         assert found, line
         size = float(found[1]) * _UNITS[found[2]]
         rows.append((int(size * 0.999), int(size * 1.001) + 1, found[3]))
     return rows
+
+
+def ways_outside_arena(
+    status: dict[str, Any], size: int
+) -> list[tuple[dict[str, int], dict[str, int]]]:
+    """What Moved may give at the receiver and at the sender, whose `status` this is, for a tensor
+    that peers cannot read where it lies: the sender's own table says whether a copy pays.
+    """
+    rows = thresholds(status, "protocols_outside_arena")
+    ways = {
+        "eager": (moved(), moved()),
+        "staged rendezvous": (moved(rendezvous=1, size=size), moved(staged=size)),
+    }
+    after = [low for low, _, _ in rows[1:]] + [size + 1]
+    return [ways[name] for (low, _, name), end in zip(rows, after) if low <= size <= end]
 
 
 def path_of(cluster: Cluster, client: str, server: str) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Callable
@@ -10,13 +11,12 @@ from typing import Any, Callable
 import numpy as np
 import tensorflow as tf
 
+from common.limits import LATE, seen
 from common.processes import Cluster
 from common.sessions import On, check, config, task_device
 
 PS, WORKER, OTHER = "ps:0", "worker:0", "worker:1"
 PROMPT = 30.0  # seconds within which a step must run, and a lost master or ps be told
-LATE = 1.5  # seconds that an outcome may take beyond the limit that it waits for
-SEEN = 1.0  # seconds within which the death of a peer must have ended the steps that need it
 
 
 def assert_works(cluster: Cluster) -> None:
@@ -80,12 +80,15 @@ class Runner(threading.Thread):
         self.running = threading.Event()
         self.error: Any = None
         self.wrong: list[Any] = []
+        self.slowest = 0.0
         self.start()
 
     def run(self) -> None:
         try:
             while True:
+                began = time.monotonic()
                 value = self._step()
+                self.slowest = max(self.slowest, time.monotonic() - began)
                 self.running.set()
                 if value != 0.0:
                     self.wrong.append(value)
@@ -99,3 +102,7 @@ class Runner(threading.Thread):
         assert not self.is_alive(), f"no error within {seconds:.1f} s"
         assert not self.wrong, f"wrong values: {self.wrong[:5]}"
         return self.error
+
+    def outcome_of_a_death(self) -> Any:
+        """For which the outcome must be there within the time that `seen` allows."""
+        return self.outcome(seen(self.slowest))

@@ -8,13 +8,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import pytest
+
 from common.protocols import STOCK
+from common.virtual_host import SLOWER
 
 #: Payload that the kernel counted on TCP connections between the tasks; all other counters are of
 #: `tensorflow.python.ar_grpc.status()`.
 TCP = "tcp_bytes_received"
 STREAM = "stream_bytes_received"
 RENDEZVOUS = "rendezvous_bytes"
+#: What the host's RDMA devices counted themselves, as a bound: common/devices.py.
+DEVICE = "device_bytes"
 
 #: Tensors of this many bytes are "large": every path that has a way of its own for them uses it.
 LARGE = 2 * 2**20
@@ -35,17 +40,53 @@ class DataPath:
     small: str
     large: str
     env: Mapping[str, str] = field(default_factory=dict)
+    #: Of the virtual host in which all of it runs, whose device must have counted the bytes, too;
+    #: empty: this machine.
+    driver: str = ""
+    #: Memory is registered while it is first used, and where nobody waits for it: until then large
+    #: tensors show in `small`.
+    registers: bool = False
+
+    @property
+    def marks(self) -> tuple[pytest.MarkDecorator, ...]:
+        """Of every test over this path."""
+        return (pytest.mark.virtual_host(self.driver),) if self.driver else ()
+
+    @property
+    def patience(self) -> int:
+        """How many times as long a test over it may take."""
+        return SLOWER if self.driver else 1
 
 
 PATHS: tuple[DataPath, ...] = (
     DataPath("grpc", "grpc", None, TCP, TCP),
     DataPath("grpc+ar/shm", "grpc+ar", "shm", STREAM, RENDEZVOUS, {"AR_GRPC_FABRICS": "shm"}),
     DataPath("grpc+ar/tcp", "grpc+ar", "tcp", TCP, TCP, {"AR_GRPC_FABRICS": "tcp"}),
+    DataPath(
+        "grpc+ar/rxe",
+        "grpc+ar",
+        "verbs",
+        STREAM,
+        RENDEZVOUS,
+        {"AR_GRPC_FABRICS": "verbs"},
+        driver="rxe",
+        registers=True,
+    ),
+    DataPath(
+        "grpc+ar/siw",
+        "grpc+ar",
+        "verbs",
+        STREAM,
+        RENDEZVOUS,
+        {"AR_GRPC_FABRICS": "verbs"},
+        driver="siw",
+        registers=True,
+    ),
 )
 
 #: What runs each time in tests that look for what a path of ours does wrong; the matrix runs over
-#: all of PATHS.
-OURS = tuple(path for path in PATHS if path.protocol != STOCK)
+#: all of PATHS. A virtual host is slow: its paths are left to --full.
+OURS = tuple(path for path in PATHS if path.protocol != STOCK and not path.driver)
 
 #: Every counter that proves some path.
 COUNTERS = tuple(sorted({name for path in PATHS for name in (path.small, path.large)}))

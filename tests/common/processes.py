@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import select
 import signal
-import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-STARTUP_SECONDS = 60.0
+import ports
+
+from common.virtual_host import SLOWER, inside
+
+_SLOWER = SLOWER if inside() else 1
+STARTUP_SECONDS = 60.0 * _SLOWER
 _SERVER = Path(__file__).with_name("server_main.py")
 # Where what counts the bytes of a process's TCP connections lies.
 _RUNTIME = Path(__file__).parents[2] / "scripts/artf_cli/runtime"
@@ -37,22 +40,10 @@ def child_env(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     return env
 
 
-def free_port(taken: Iterable[int] = ()) -> int:
-    """A free loopback port below the ephemeral range.
-
-    Inside that range a client that keeps dialling a dead server can connect to itself.
-    """
-    low = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    used = set(taken)
-    while True:
-        port = random.randrange(max(low - 20000, 1024), low)
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        if port not in used:
-            return port
+def free_port(taken: Container[int] = ()) -> int:
+    """A free loopback port that is not in `taken`; see `ports.hold`."""
+    with ports.hold(taken) as held:
+        return int(held.getsockname()[1])
 
 
 def stand_still(pid: int, seconds: float = 10.0) -> None:
@@ -298,7 +289,11 @@ class Program:
         return self._process.pid
 
     def wait(self, seconds: float) -> Outcome:
-        """Collects its output until it exits; after `seconds` it is killed and this raises."""
+        """Collects its output until it exits; after `seconds` it is killed and this raises.
+
+        A virtual host gets some times as many.
+        """
+        seconds *= _SLOWER
         deadline = time.monotonic() + seconds
         stdout, stderr = self._process.stdout, self._process.stderr
         assert stdout is not None and stderr is not None

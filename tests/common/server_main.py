@@ -22,8 +22,12 @@ class _Mallinfo2(ctypes.Structure):
 
 
 def heap() -> int | None:
-    """Bytes in use of all of malloc's arenas and mappings; None before glibc 2.33."""
+    """Bytes in use of all of malloc's arenas and mappings; None before glibc 2.33.
+
+    What malloc keeps of freed memory goes back first: it is no growth of the resident memory.
+    """
     libc = ctypes.CDLL(None)
+    libc.malloc_trim(0)
     if not hasattr(libc, "mallinfo2"):
         return None
     libc.mallinfo2.restype = _Mallinfo2

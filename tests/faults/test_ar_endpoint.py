@@ -36,11 +36,10 @@ from common.frames import (
     Verdict,
     hello,
 )
+from common.limits import LATE
 from common.pair import (
-    LATE,
     MIB,
     PS,
-    SEEN,
     SUM,
     WORKER,
     Loop,
@@ -130,7 +129,7 @@ def test_forced_fabric_that_no_longer_reaches(new_ar_cluster: ClusterFactory) ->
         cluster.restart(PS)  # a session's close waits for its tasks
 
 
-@pytest.mark.parametrize("value", ["nonsense", "^shm,tcp"])
+@pytest.mark.parametrize("value", ["nonsense", "^shm,verbs,tcp"])
 def test_unusable_fabrics(value: str) -> None:
     """Neither a server nor a session is made, and the error names the value and the choice."""
     settings = {"server": {"ps": [f"127.0.0.1:{free_port()}"]}, "targets": [f"{AR}://127.0.0.1:1"]}
@@ -140,7 +139,7 @@ def test_unusable_fabrics(value: str) -> None:
     for attempt in outcome.result()["attempts"]:
         assert attempt["error"] == "InvalidArgumentError"
         assert f"AR_GRPC_FABRICS={value}:" in attempt["text"]
-        assert "known names: shm, tcp" in attempt["text"]
+        assert "known names: shm, verbs, tcp" in attempt["text"]
 
 
 # --- peers that are killed or stopped -------------------------------------------------------------
@@ -151,7 +150,7 @@ def test_idle_peer_killed(pair: Cluster) -> None:
     assert_works(pair, "shm")
     assert pair[WORKER].status()["links"] > 0
     pair[PS].kill()
-    assert eventually(lambda: pair[WORKER].status()["links"] == 0, SEEN)
+    assert eventually(lambda: pair[WORKER].status()["links"] == 0, LATE)
     pair.restart(PS)
     assert_works(pair, "shm")
 
@@ -226,7 +225,7 @@ def test_receiver_killed_while_it_holds_offers(pair: Cluster) -> None:
         killed = time.monotonic()
         pair[PS].kill()
         loop.failure(killed)
-        wait_no_offers(pair, WORKER, seconds=SEEN)
+        wait_no_offers(pair, WORKER, seconds=LATE)
         pair.restart(PS)
     assert_works(pair, "shm")
 

@@ -68,7 +68,8 @@ from common.frames import (
     part,
     text,
 )
-from common.pair import LATE, PS, SUM, WORKER, Loop, assert_works, large_step, session_at, summed
+from common.limits import LATE
+from common.pair import PS, SUM, WORKER, Loop, assert_works, large_step, session_at, summed
 from common.processes import Cluster, Program, stand_still
 from common.repeated import few
 from common.scripted import (

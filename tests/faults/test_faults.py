@@ -13,11 +13,9 @@ import tensorflow as tf
 
 from common.fixtures import ClusterFactory
 from common.interrupted import (
-    LATE,
     OTHER,
     PROMPT,
     PS,
-    SEEN,
     WORKER,
     Runner,
     assert_works,
@@ -25,6 +23,7 @@ from common.interrupted import (
     long_transfer,
     session_on,
 )
+from common.limits import LATE
 from common.processes import Cluster, Program, free_port, run_program
 from common.sessions import (
     cancelled_by_close,
@@ -142,7 +141,7 @@ def test_peer_killed_mid_transfer(cluster: Cluster, victim: str, way: tuple[str,
         assert runner.running.wait(PROMPT) and runner.is_alive(), runner.error
         time.sleep(0.1)
         cluster[victim].kill()
-        assert lost(runner.outcome(SEEN), victim), str(runner.error)
+        assert lost(runner.outcome_of_a_death(), victim), str(runner.error)
         with pytest.raises(tf.errors.UnavailableError) as away:  # and so do later steps
             session.run(step)
         assert lost(away.value, victim), str(away.value)

@@ -12,10 +12,8 @@ import pytest
 import tensorflow as tf
 
 from common.interrupted import (
-    LATE,
     PROMPT,
     PS,
-    SEEN,
     WORKER,
     Runner,
     assert_works,
@@ -23,6 +21,7 @@ from common.interrupted import (
     long_transfer,
     session_on,
 )
+from common.limits import LATE
 from common.processes import Cluster
 from common.sessions import deadline_within, lost
 from matrix.cases import case
@@ -73,7 +72,7 @@ def _transferring(cluster: Cluster, way: tuple[str, str]) -> Iterator[tuple[Any,
 def peer_killed(cluster: Cluster) -> None:
     with _transferring(cluster, (PS, WORKER)) as (session, step, runner):
         cluster[PS].kill()
-        assert lost(runner.outcome(SEEN), PS), str(runner.error)
+        assert lost(runner.outcome_of_a_death(), PS), str(runner.error)
         with pytest.raises(tf.errors.UnavailableError) as away:  # and so do later steps
             session.run(step)
         assert lost(away.value, PS), str(away.value)
@@ -89,7 +88,7 @@ def peer_killed(cluster: Cluster) -> None:
 def peer_restarted(cluster: Cluster) -> None:
     with _transferring(cluster, (WORKER, PS)) as (session, step, runner):
         cluster.restart(PS)
-        assert lost(runner.outcome(SEEN), PS), str(runner.error)
+        assert lost(runner.outcome_of_a_death(), PS), str(runner.error)
         assert_works(cluster)
         # TensorFlow does not let the old session go on: it says so, which is how callers know. A
         # receive that it cancels for that may end first; then the error is of that kind, and the

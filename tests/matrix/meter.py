@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from common.paths import COUNTERS, TCP, DataPath
+from common.paths import COUNTERS, DEVICE, LARGE, TCP, DataPath
 from common.processes import Cluster
 
 #: TCP bytes between tasks that use another fabric: the handshakes of new connections.
@@ -57,13 +57,19 @@ def _connections(tasks: Mapping[str, Counters]) -> dict[str, dict[int, int]]:
 def carried(
     after: Mapping[str, Counters], before: Mapping[str, Counters] | None = None
 ) -> dict[str, int]:
-    """What each of COUNTERS grew by in all tasks together; without `before`, since they started."""
+    """What each of COUNTERS grew by in all tasks together; without `before`, since they started.
+
+    And DEVICE, where the tasks' host has an RDMA device.
+    """
     before = before or {}
     grown = dict.fromkeys(COUNTERS, 0)
     for task, said in after.items():
         for name in COUNTERS:
             if name != TCP:
                 grown[name] += said[name] - before.get(task, {}).get(name, 0)
+    # One device for all tasks: what it counted from the first look to the last one.
+    if device := max((said.get(DEVICE, 0) for said in after.values()), default=0):
+        grown[DEVICE] = device - min((said[DEVICE] for said in before.values()), default=0)
     earlier = _connections(before)
     for task, sockets in _connections(after).items():
         known = earlier.get(task, {})
@@ -72,19 +78,27 @@ def carried(
 
 
 def assert_path(path: DataPath, payload: Payload, grown: Mapping[str, int]) -> None:
-    """The payload shows in the path's own counters, and no other counter moved."""
+    """The payload shows in the path's own counters, and no other counter moved.
+
+    Where the path has a device of its own, that one counted the bytes, too.
+    """
     own = {path.small, path.large}
     total = sum(grown[name] for name in own)
     # A case of empty tensors has no payload, but their messages have a size.
     least = max(payload.bytes, 1)
     assert total >= least, f"{path.name} carried {total} bytes of at least {least}: {grown}"
     large = grown[path.large]
-    assert large >= payload.large, (
-        f"{path.large} of {path.name} counts {large} bytes of at least {payload.large}: {grown}"
+    least = min(payload.large, LARGE) if path.registers else payload.large
+    assert large >= least, (
+        f"{path.large} of {path.name} counts {large} bytes of at least {least}: {grown}"
     )
     limits = {name: HANDSHAKES if name == TCP else 0 for name in COUNTERS if name not in own}
     moved = {name: grown[name] for name, most in limits.items() if grown[name] > most}
     assert not moved, f"bytes that {path.name} should have carried went elsewhere: {moved}"
+    if path.driver:
+        # Soft-iWARP's bytes are those of a network device, which carries gRPC's TCP, too.
+        most = grown.get(DEVICE, 0) - (grown[TCP] if path.driver == "siw" else 0)
+        assert total <= most, f"{path.name} carried {total} bytes, its device {most} at most"
 
 
 def assert_fabric(path: DataPath, said: Sequence[Counters], addresses: Sequence[str]) -> None:

@@ -18,6 +18,7 @@ import psutil
 import pytest
 
 from common.paths import PATHS, DataPath
+from common.virtual_host import inside
 from matrix import page
 from matrix.cases import CASES, rows
 
@@ -38,6 +39,8 @@ class Cell:
 
 
 CELL = pytest.StashKey[Cell]()
+#: What a report from inside a virtual host brings its cell in.
+_PROPERTY = "matrix cell"
 _REPO = Path(__file__).parents[2]
 _LONGEST = 8000  # characters of an error that the page keeps: its end
 
@@ -130,6 +133,23 @@ class Recorder:
         elif report.when == "call":
             cell.verdict = page.NOT_OFFERED if cell.refused else page.PASSED
             cell.detail = cell.refused
+        if inside():
+            report.user_properties = [
+                *report.user_properties,
+                (_PROPERTY, json.dumps(asdict(cell))),
+            ]
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Takes over the cell of a test that ran in a virtual host."""
+        brought = [value for name, value in report.user_properties if name == _PROPERTY]
+        if inside() or not brought:
+            return
+        cell = Cell(**json.loads(str(brought[-1])))
+        self._ran = True
+        self._cells[cell.path, cell.case] = cell
+        # Only this table wants it.
+        report.user_properties = [each for each in report.user_properties if each[0] != _PROPERTY]
 
     def result(self) -> page.Result:
         """All that was seen, as matrix.json has it."""
@@ -152,7 +172,7 @@ class Recorder:
         }
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        if not self._ran:
+        if not self._ran or inside():
             return
         result = self.result()
         folder = self._folder()

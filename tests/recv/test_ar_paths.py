@@ -9,7 +9,7 @@ import itertools
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -34,6 +34,7 @@ from common.ar import (
     shared_memory,
     thresholds,
     wait_no_offers,
+    ways_outside_arena,
 )
 from common.fixtures import ClusterFactory
 from common.growth import heap, most, per_step, sampled
@@ -50,14 +51,22 @@ from common.sessions import (
     refused_after_close,
     task_device,
 )
+from common.virtual_host import SLOWER
 
 pytestmark = pytest.mark.timeout(120)
 
 PS, WORKER = "ps:0", "worker:0"
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 PROGRAMS = Path(__file__).with_name("programs")
-over = pytest.mark.parametrize("fabric", ["shm", "tcp"], scope="session")
+#: Fabrics by which the receiver reads tensors out of the sender's memory itself.
+ONE_SIDED = ("shm", "verbs")
+VERBS = pytest.param(
+    "verbs",
+    marks=[pytest.mark.virtual_host("rxe"), pytest.mark.slow, pytest.mark.timeout(120 * SLOWER)],
+)
+over = pytest.mark.parametrize("fabric", ["shm", "tcp", VERBS], scope="session")
 over_shm = pytest.mark.parametrize("fabric", ["shm"], scope="session")
+over_one_sided = pytest.mark.parametrize("fabric", ["shm", VERBS], scope="session")
 both_ways = pytest.mark.parametrize(
     "way",
     [
@@ -109,14 +118,41 @@ class Sender:
         assert not why, f"{size} bytes: {why}"
 
 
-def expected(cluster: Cluster, fabric: str, sender: str, size: int) -> list[dict[str, int]]:
-    """What the receiver's counters may grow by, for one tensor that an operation made."""
-    by_rendezvous, in_stream = moved(1, size), moved()
-    if fabric != "shm" or size < ARENA_SMALLEST:
+def expected(
+    cluster: Cluster, fabric: str, sender: str, size: int
+) -> list[tuple[dict[str, int], dict[str, int]]]:
+    """What receiver and sender may count for one tensor that an operation made."""
+    in_stream, by_rendezvous = (moved(), moved()), (moved(1, size), moved())
+    if fabric not in ONE_SIDED:
         return [in_stream]
+    if size < ARENA_SMALLEST:
+        return ways_outside_arena(cluster[sender].status(), size)
     (_, _, first), (low, high, protocol) = thresholds(cluster[sender].status())
     assert (first, protocol) == ("eager", "rendezvous")
     return ([by_rendezvous] if size >= low else []) + ([in_stream] if size < high else [])
+
+
+def assert_counted(
+    cluster: Cluster,
+    fabric: str,
+    way: tuple[str, str],
+    transfer: Callable[[], None],
+    allowed: Sequence[tuple[dict[str, int], dict[str, int]]],
+) -> None:
+    """A transfer, after which receiver and sender have counted one pair of `allowed`.
+
+    Verbs registers memory in a thread of its own while it is first used, and nobody waits for it:
+    until then the tensor goes through the stream, or its receiver fetches it by calls.
+    """
+    for left in reversed(range(20 if fabric == "verbs" else 1)):
+        received, sent = Moved(cluster, way[1]), Moved(cluster, way[0])
+        transfer()
+        counts = received(), sent()
+        if counts in allowed:
+            return
+        assert left, f"{counts}, not one of {allowed}"
+        assert counts[0]["rendezvous"] == 0, f"{counts}, not one of {allowed}"
+        time.sleep(0.2)
 
 
 # --- sizes ----------------------------------------------------------------------------------------
@@ -135,15 +171,13 @@ def test_sizes(pair: Cluster, fabric: str, way: tuple[str, str]) -> None:
         for size in SIZES:
             allowed = expected(pair, fabric, way[0], size)
             for seed in (size % 97, 130):
-                received, sent = Moved(pair, way[1]), Moved(pair, way[0])
-                sender.check(size, seed)
-                assert received() in allowed, f"{size} bytes"
-                assert sent() == moved(), f"{size} bytes"
+                transfer = partial(sender.check, size, seed)
+                assert_counted(pair, fabric, way, transfer, allowed)
     assert path_of(pair, way[1], way[0]) == fabric
     wait_no_offers(pair, PS, WORKER)
 
 
-@over_shm
+@over_one_sided
 def test_size_where_rendezvous_begins(pair: Cluster) -> None:
     """The table's own row, which differs from start to start, found by the counters."""
     with session_on(pair) as session:
@@ -188,12 +222,15 @@ def test_variable_is_copied_once(pair: Cluster, fabric: str) -> None:
             low, high = tf.reduce_min(got), tf.reduce_max(got)
         session.run(variable.initializer)
         for fetches, wanted in ((got, pattern(size, 5)), (tf.stack([low, high]), [0, 255])):
-            before = pair[WORKER].status()
-            received, sent = Moved(pair, WORKER), Moved(pair, PS)
-            values = session.run(fetches)
-            assert not difference(values, np.asarray(wanted, np.uint8))
-            assert received() == (moved(1, size) if fabric == "shm" else moved())
-            assert sent() == moved()
+            before: dict[str, Any] = {}
+
+            def read(fetches: Any = fetches, wanted: Any = wanted) -> None:
+                nonlocal before
+                before = pair[WORKER].status()
+                assert not difference(session.run(fetches), np.asarray(wanted, np.uint8))
+
+            way = moved(1, size) if fabric in ONE_SIDED else moved()
+            assert_counted(pair, fabric, (PS, WORKER), read, [(way, moved())])
             streamed = pair[WORKER].status()["stream_bytes_received"]
             assert streamed - before["stream_bytes_received"] < 256 * KIB
     assert path_of(pair, WORKER, PS) == fabric
@@ -213,11 +250,14 @@ def test_memory_outside_the_arena_is_staged(pair: Cluster, fabric: str, tmp_path
             )
         with tf.device(task_device(WORKER)):
             got = tf.identity(sent)
-        received, staged = Moved(pair, WORKER), Moved(pair, PS)
-        assert not difference(session.run(got), wanted)
-        shm = fabric == "shm"
-        assert received() == (moved(1, size) if shm else moved())
-        assert staged() == (moved(staged=size) if shm else moved())
+
+        def receive() -> None:
+            assert not difference(session.run(got), wanted)
+
+        ways = [(moved(), moved())]
+        if fabric in ONE_SIDED:
+            ways = ways_outside_arena(pair[PS].status(), size)
+        assert_counted(pair, fabric, (PS, WORKER), receive, ways)
     wait_no_offers(pair, PS)
 
 
@@ -231,9 +271,15 @@ def test_fed_array(pair: Cluster, fabric: str, size: int) -> None:
             sent = tf.identity(fed)
         with tf.device(task_device(WORKER)):
             got = tf.identity(sent)
-        received = Moved(pair, WORKER)
-        assert not difference(session.run(got, {fed: pattern(size, 77)}), pattern(size, 77))
-        assert received() in expected(pair, fabric, PS, size)
+
+        def feed() -> None:
+            assert not difference(session.run(got, {fed: pattern(size, 77)}), pattern(size, 77))
+
+        # The other way with the step, or by a transfer of its own.
+        ways_there = [moved(), moved(1, size)]
+        ways_back = [received for received, _ in expected(pair, fabric, PS, size)]
+        allowed = [(back, there) for back in ways_back for there in ways_there]
+        assert_counted(pair, fabric, (PS, WORKER), feed, allowed)
     wait_no_offers(pair, PS)
 
 
@@ -300,7 +346,7 @@ def test_many_and_mixed(pair: Cluster, fabric: str, way: tuple[str, str]) -> Non
     received = Moved(pair, way[1])
     check(pair, build, [way], tensors=100, steps=3)
     counts = received()
-    if fabric == "shm":
+    if fabric in ONE_SIDED:
         sizes = [2 * MIB + i for i in range(0, 100, 20)]
         assert counts["rendezvous"] >= 3 * large
         assert counts["rendezvous_bytes"] >= 3 * sum(sizes)
@@ -310,7 +356,7 @@ def test_many_and_mixed(pair: Cluster, fabric: str, way: tuple[str, str]) -> Non
     wait_no_offers(pair, PS, WORKER)
 
 
-@over_shm
+@over_one_sided
 def test_dead_tensors_among_large_ones(pair: Cluster) -> None:
     """The untaken branch's tensor is dead and offers nothing; the other one is offered."""
     size = 2 * MIB + 1
@@ -329,7 +375,7 @@ def test_dead_tensors_among_large_ones(pair: Cluster) -> None:
     wait_no_offers(pair, PS)
 
 
-@over_shm
+@over_one_sided
 def test_both_directions_at_once(pair: Cluster) -> None:
     """Four clients, each with large tensors both ways, keep them apart."""
     failures: list[BaseException] = []
@@ -491,10 +537,18 @@ def test_huge_to_a_stock_peer(new_ar_cluster: ClusterFactory) -> None:
 # --- memory ---------------------------------------------------------------------------------------
 
 
-@over
 @pytest.mark.parametrize(
-    "steps",
-    [2000, pytest.param(100000, marks=[pytest.mark.slow, pytest.mark.timeout(1200)])],
+    ("fabric", "steps"),
+    [
+        *((fabric, 2000) for fabric in ("shm", "tcp")),
+        *(
+            pytest.param(fabric, 100000, marks=[pytest.mark.slow, pytest.mark.timeout(1200)])
+            for fabric in ("shm", "tcp")
+        ),
+        # It would take hours there.
+        pytest.param("verbs", 1000, marks=VERBS.marks),
+    ],
+    scope="session",
 )
 def test_steps_leave_nothing(pair: Cluster, fabric: str, steps: int) -> None:
     """Neither the heap nor other memory nor descriptors grow with the steps."""
@@ -507,10 +561,11 @@ def test_steps_leave_nothing(pair: Cluster, fabric: str, steps: int) -> None:
 
     def look() -> dict[tuple[str, str], int]:
         wait_no_offers(pair, PS, WORKER)
-        used = {
-            (task, what): of(pair[task].pid) for task in (PS, WORKER) for what, of in looks.items()
-        }
-        return {**used, **{(task, "heap"): heap(pair, task) for task in (PS, WORKER)}}
+        # First: it gives back to the system what malloc keeps of freed memory.
+        used = {(task, "heap"): heap(pair, task) for task in (PS, WORKER)}
+        for task in (PS, WORKER):
+            used |= {(task, what): of(pair[task].pid) for what, of in looks.items()}
+        return used
 
     with session_on(pair, seconds=1000) as session:
         with tf.device(task_device(PS)):
@@ -528,7 +583,7 @@ def test_steps_leave_nothing(pair: Cluster, fabric: str, steps: int) -> None:
 
         received = Moved(pair, WORKER)
         samples = sampled(steps, run, look)
-        assert received() == (moved(steps, steps * size) if fabric == "shm" else moved())
+        assert received() == (moved(steps, steps * size) if fabric in ONE_SIDED else moved())
     leaked = per_step(samples, steps)
     grown = {key: samples[-1][key] - samples[0][key] for key in samples[0]}
     print(leaked, grown)

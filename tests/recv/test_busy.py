@@ -118,5 +118,8 @@ def test_a_variant_that_takes_long_to_encode_stalls_no_other(
             waits.append(time.monotonic() - asked)
         step = (time.monotonic() - began) / (loop.steps - first)
         assert loop.finish() is None
-    print(f"a step {step:.3f} s, longest wait {max(waits):.3f} s of {len(waits)}")
-    assert max(waits) < step / 4, f"{max(waits):.3f} s of {step:.3f} s"
+    # A poller that encodes stalls some small step in each of the four large ones; a machine that is
+    # busy with other things does so once or twice.
+    third = sorted(waits)[-3]
+    print(f"a step {step:.3f} s, third longest wait {third:.3f} s of {len(waits)}")
+    assert third < step / 4, f"{third:.3f} s of {step:.3f} s"

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from common.ar import ways_outside_arena
 from common.crowd import crowded_core
 from common.processes import Program, free_port, wait_together
 from common.protocols import AR
@@ -65,7 +66,9 @@ def test_broadcast_of_a_reference_variable() -> None:
     [
         pytest.param(0, 100, id="with cores to spare"),
         # Beside a build, TensorFlow alone takes half a minute there to start.
-        pytest.param(12, 250, id="on a crowded core", marks=pytest.mark.timeout(300)),
+        pytest.param(
+            12, 250, id="on a crowded core", marks=[pytest.mark.slow, pytest.mark.timeout(300)]
+        ),
     ],
 )
 def test_a_collective_that_timed_out_is_not_written_to(busy: int, seconds: float) -> None:
@@ -91,9 +94,12 @@ def test_aborted_while_its_receiver_stands_still(staged: bool, tmp_path: Path) -
     said = broadcasts(
         "abandoned_broadcast.py", env=env, size=size, limit=limit, pid=str(tmp_path / "pid")
     )
-    assert said == {
-        "ended": "DeadlineExceededError",
-        "ended meanwhile": staged,
-        "staged": 4 * size if staged else 0,
-        "offers_open": 1,
-    }
+    status = said.pop("status")
+    assert said.pop("staged") in (
+        [sent["staged_bytes"] for _, sent in ways_outside_arena(status, 4 * size)]
+        if staged
+        else [0]
+    )
+    # What the stream carries was not offered.
+    assert status["offers_open"] == (1 if status["staged_bytes"] or not staged else 0)
+    assert said == {"ended": "DeadlineExceededError", "ended meanwhile": staged}

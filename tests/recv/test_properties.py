@@ -19,13 +19,15 @@ from common.ar import path_of, thresholds, wait_no_offers
 from common.paths import OURS, PATHS, RENDEZVOUS, DataPath
 from common.processes import Cluster
 from common.protocols import STOCK, STOCK_COLLISION
-from common.repeated import few
+from common.repeated import counts_over_paths, few
 from common.sessions import On, assert_same
 from recv.cases import CASES
 from recv.graphs import DTYPES, NODES, TASKS, Case, Graph, run
 
 _KEPT = Path(__file__).with_name("kept_cases")
 _FOUND = "found-over-"
+#: So many graphs are drawn in each run, always the same.
+_SAME = 60
 #: A graph is built and run in one piece, so that only the counts limit a run.
 _SETTINGS: dict[str, Any] = {
     "deadline": None,
@@ -104,21 +106,12 @@ class Run:
         return {name: sum(status[name] for status in statuses) for name in names}
 
 
-@over_paths
 @pytest.mark.parametrize(
-    ("cases", "same_each_run"),
-    [
-        pytest.param(60, True, marks=pytest.mark.timeout(600)),
-        pytest.param(2000, False, marks=[pytest.mark.slow, pytest.mark.timeout(1800)]),
-    ],
+    ("path", "cases"), counts_over_paths((_SAME, 600), (2000, 1800)), scope="session"
 )
-def test_random_graphs(
-    path_cluster: Cluster,
-    path: DataPath,
-    cases: int,
-    same_each_run: bool,
-) -> None:
+def test_random_graphs(path_cluster: Cluster, path: DataPath, cases: int) -> None:
     """The same cases in every ordinary run, others in each slow one."""
+    same_each_run = cases == _SAME
     over = Run(path_cluster, path)
     before = over.count()
 

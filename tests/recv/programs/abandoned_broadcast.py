@@ -64,8 +64,8 @@ def main() -> None:
             session.run(open_gate, {tell: 2.0})
             running.join(2 * limit)
             said["ended meanwhile"] = not running.is_alive()
-            said["staged"] = own_counters()["staged_bytes"] - said.pop("staged before")
-            said["offers_open"] = own_counters()["offers_open"]
+            said["status"] = own_counters()
+            said["staged"] = said["status"]["staged_bytes"] - said.pop("staged before")
         finally:
             os.kill(receiver, signal.SIGCONT)
         running.join(60)

@@ -1,6 +1,7 @@
 """One worker of MultiWorkerMirroredStrategy; without a cluster, the same training in one process.
 
-Prints the reduced values and the trained weights, which its test compares.
+Prints the reduced values and the trained weights, which its test compares, and the counters of this
+process.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from common.counters import own_counters
 from common.strategies import ring_strategy, worker_resolver
 
 
@@ -77,7 +79,10 @@ def main() -> None:
         "replicas": strategy.num_replicas_in_sync,
         "reduced": reduced(strategy),
         "fit": keras_fit(strategy),
+        "counters": own_counters(),
     }
+    # None leaves, and closes its connections, before the others have counted them.
+    strategy.reduce("SUM", strategy.run(lambda: tf.constant(0.0)), axis=None)
     print(json.dumps(result))
 
 

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from common.counters import own_counters
+
 STEPS = 40
 BIG = (1025, 257)
 
@@ -67,6 +69,7 @@ def main() -> None:
     result = {"rpc_layer": resolver.rpc_layer, "loop": custom_loop(strategy)}
     if settings.get("fit", True):
         result["fit"] = keras_fit(strategy)
+    result["counters"] = own_counters()
     print(json.dumps(result))
 
 

@@ -1,0 +1,14 @@
+"""What the tests of faults allow an outcome to take, on machines that others use, too."""
+
+from __future__ import annotations
+
+LATE = 3.0  # seconds that an outcome may take beyond the limit that it waits for
+SEEN = 1.0  # seconds within which a peer's death ends the steps that need it, where cores are free
+
+
+def seen(slowest: float) -> float:
+    """SEEN on this machine, where the slowest step before the death took `slowest` seconds.
+
+    Beside a build both take longer: what has come of the step in flight is still handled.
+    """
+    return SEEN + 2 * slowest

@@ -1,0 +1,79 @@
+"""LeNet between two virtual hosts: the parameter server on one, two workers on the other."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from common import two_hosts, virtual_host
+from common.two_hosts import OfHost, Said
+
+# Minutes long: all of TensorFlow on two slow processors.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
+
+_REPLICA = Path(__file__).parents[2] / "scripts/artf_cli/runtime/replica.py"
+_TASKS = (("ps:0",), ("worker:0", "worker:1"))
+_CLUSTER = "ps={0}:2222 worker={1}:2223,{1}:2224".format(*two_hosts.ADDRESSES)
+#: Of both workers together. Each worker's first ones, replica.py's _WARM_STEPS, count, too.
+STEPS, _WARM_STEPS = 300, 5
+#: What LeNet's parameters are, each of which every step reads, and whose gradients it sends.
+_PARAMETER_BYTES = 4 * (520 + 25050 + 100500 + 5010)
+
+
+def train(folder: Path, driver: str, fabric: str) -> list[Said]:
+    """A process of replica.py for each task."""
+    env = {
+        "CLUSTER": _CLUSTER,
+        "STEPS": str(STEPS // 2 - _WARM_STEPS),
+        "AR_GRPC_FABRICS": fabric,
+        "PROTOCOL": "grpc+ar",
+    }
+    hosts = [
+        {task: OfHost(str(_REPLICA), env={**env, "TASK": task}) for task in tasks}
+        for tasks in _TASKS
+    ]
+    return two_hosts.run(folder, driver, hosts)
+
+
+def result(lines: list[str]) -> dict[str, Any]:
+    """A task's last word but `late`."""
+    said = [json.loads(line) for line in lines]
+    (found,) = (one for one in said if one["event"] == "result")
+    return dict(found)
+
+
+@pytest.mark.parametrize(
+    ("driver", "fabric"),
+    [
+        # The control: the device counts nothing of what goes over TCP.
+        ("rxe", "tcp"),
+        ("rxe", "verbs"),
+        ("siw", "verbs"),
+    ],
+)
+def test_lenet_learns_between_two_hosts(tmp_path: Path, driver: str, fabric: str) -> None:
+    """Over this fabric and no other: each peer's path, our counters and the device's say so."""
+    virtual_host.need(driver)
+    hosts = train(tmp_path, driver, fabric)
+    tasks = {task: result(lines) for host in hosts for task, lines in host.lines.items()}
+    workers = [tasks["worker:0"], tasks["worker:1"]]
+    assert workers[0]["accuracy"] >= 0.95
+    steps = sum(worker["steps"] + _WARM_STEPS for worker in workers)
+    # A worker reads the count while the other's update is under way: a few more than wanted.
+    assert STEPS <= steps <= STEPS + 20
+
+    fabrics = {task: said["report"]["fabrics"] for task, said in tasks.items()}
+    assert fabrics["ps:0"] == {"worker:0": fabric, "worker:1": fabric}
+    assert [fabrics[f"worker:{index}"]["ps:0"] for index in (0, 1)] == [fabric] * 2
+
+    for host, names in zip(hosts, _TASKS):
+        counted = sum(tasks[task]["report"]["fabric_bytes_received"] for task in names)
+        print(f"{counted} bytes by our counters, at most {host.device_bytes} by the device's")
+        if fabric == "tcp":
+            assert (counted, host.device_bytes) == (0, 0)
+        else:
+            # The workers' parameters, or the server's gradients.
+            assert steps * _PARAMETER_BYTES <= counted <= host.device_bytes
