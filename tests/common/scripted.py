@@ -7,6 +7,8 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from ipaddress import IPv4Address
+from itertools import count
 
 from common.frames import (
     HEADER,
@@ -151,17 +153,24 @@ def attaches_old(address: str) -> Script:
 KNOWS_VERSION_1 = goes_on(OldAnswer(reason="the peer speaks version 2, this end speaks 1").encode())
 
 
+#: Numbers the servers of this process.
+_NUMBERS = count(1)
+
+
 class Scripted(threading.Thread):
     """A server that treats its first connections by one script each, and relays all others.
 
-    The scripts' connections must begin with a hello.
+    The scripts' connections must begin with a hello. No two servers of a process have the same
+    address: gRPC's clients remember by address what does not speak AR-gRPC, and the kernel gives
+    out the port of a closed server again.
     """
 
     def __init__(self, *scripts: Script, backend: str | None) -> None:
         super().__init__(daemon=True)
         self._scripts = list(scripts)
         self._backend = backend
-        self._listening = socket.create_server(("127.0.0.1", 0))
+        host = str(IPv4Address("127.1.0.0") + next(_NUMBERS))
+        self._listening = socket.create_server((host, 0))
         self._open: list[socket.socket] = [self._listening]
         #: How each connection began: HELLO_2, HELLO_1, HTTP_2, or its first bytes.
         self.openings: list[str] = []
@@ -171,7 +180,8 @@ class Scripted(threading.Thread):
 
     @property
     def address(self) -> str:
-        return f"127.0.0.1:{self._listening.getsockname()[1]}"
+        host, port = self._listening.getsockname()
+        return f"{host}:{port}"
 
     @property
     def target(self) -> str:
