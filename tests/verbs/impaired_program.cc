@@ -17,6 +17,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -200,28 +201,21 @@ class Reads {
 
 void Run(const std::string& command) { Check(std::system(command.c_str()) == 0, command); }
 
-// What is done to the second one, in a thread of its own: the streams go on.
+// What is done to the second one. The streams wait until it has begun, and so cannot be over
+// before; it ends in a thread of its own, beside them.
 class Fault {
  public:
   explicit Fault(std::string name) : name_(std::move(name)) {}
   void Begin() {
+    if (name_ == "cut-1") Cut(1);
+    if (name_ == "cut-8") Cut(8);
+    // A process that was there before this one had a device lets it go on.
+    if (name_ == "stopped" || name_ == "stopped-read") kill(getpid(), SIGSTOP);
+    if (name_ == "address") {
+      Run("ip addr del 10.77.0.2/24 dev vec0");
+      EndAfter(8, [] { Run("ip addr add 10.77.0.2/24 dev vec0"); });
+    }
     begin_ = std::chrono::steady_clock::now();
-    thread_ = std::thread([this] {
-      const auto sleep = [](int seconds) {
-        std::this_thread::sleep_for(std::chrono::seconds(seconds));
-      };
-      if (name_ == "cut-1") Cut(1);
-      if (name_ == "cut-8") Cut(8);
-      if (name_ == "stopped" || name_ == "stopped-read") {
-        // By a process that was there before this one had a device.
-        kill(getpid(), SIGSTOP);
-      }
-      if (name_ == "address") {
-        Run("ip addr del 10.77.0.2/24 dev vec0");
-        sleep(8);
-        Run("ip addr add 10.77.0.2/24 dev vec0");
-      }
-    });
   }
   void End() {
     if (!thread_.joinable()) return;
@@ -232,8 +226,13 @@ class Fault {
  private:
   void Cut(int seconds) {
     Impair("loss 100%");
-    std::this_thread::sleep_for(std::chrono::seconds(seconds));
-    Impair("loss 0%");
+    EndAfter(seconds, [] { Impair("loss 0%"); });
+  }
+  void EndAfter(int seconds, std::function<void()> end) {
+    thread_ = std::thread([seconds, end = std::move(end)] {
+      std::this_thread::sleep_for(std::chrono::seconds(seconds));
+      end();
+    });
   }
 
   const std::string name_;
