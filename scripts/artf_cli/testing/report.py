@@ -14,6 +14,8 @@ from typing import Any
 from artf_cli.errors import ArtfError
 from artf_cli.paths import REPO
 
+#: Of what a failure says the closing lines have so many characters.
+_MOST_OF_A_FAILURE = 600
 #: Why pytest left cases out that tests/conftest.py did not.
 _OWN_ARGUMENTS = "by pytest's own arguments"
 
@@ -59,9 +61,12 @@ class Result:
             seconds += took
             self.cases.append((name, took))
             skip = case.find("skipped")
-            if case.find("failure") is not None or case.find("error") is not None:
+            wrong = case.find("failure")
+            if wrong is None:
+                wrong = case.find("error")
+            if wrong is not None:
                 counts["failed"] += 1
-                self.failures.append(name)
+                self.failures.append(f"{name}: {_line(wrong.get('message', ''))}")
             elif skip is not None:
                 counts["skipped"] += 1
                 self.skips.append({"test": name, "reason": skip.get("message", "")})
@@ -99,6 +104,11 @@ class Result:
     def summary(self) -> dict[str, Any]:
         """All but the single cases, for JSON."""
         return {name: value for name, value in asdict(self).items() if name != "cases"}
+
+
+def _line(message: str) -> str:
+    """A failure's message in one line, so that a log of which only the end is left says why."""
+    return " ".join(message.split())[:_MOST_OF_A_FAILURE]
 
 
 def tree_hash(root: Path = REPO) -> str:
