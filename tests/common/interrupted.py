@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Callable
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from common.limits import LATE, seen
 from common.processes import Cluster
 from common.sessions import On, check, config, task_device
 
@@ -69,40 +66,3 @@ def long_transfer(source: str, sink: str, mib: int = 256) -> Any:
             sums.append(sent[0] - sent[-1])
     with tf.device(task_device(sink)):
         return tf.add_n(sums)
-
-
-class Runner(threading.Thread):
-    """Runs a step over and over until it fails."""
-
-    def __init__(self, step: Callable[[], Any]) -> None:
-        super().__init__(daemon=True)
-        self._step = step
-        self.running = threading.Event()
-        self.error: Any = None
-        self.wrong: list[Any] = []
-        self.slowest = 0.0
-        self.start()
-
-    def run(self) -> None:
-        try:
-            while True:
-                began = time.monotonic()
-                value = self._step()
-                self.slowest = max(self.slowest, time.monotonic() - began)
-                self.running.set()
-                if value != 0.0:
-                    self.wrong.append(value)
-        except Exception as error:
-            self.error = error
-        finally:
-            self.running.set()
-
-    def outcome(self, seconds: float = LATE) -> Any:
-        self.join(seconds)
-        assert not self.is_alive(), f"no error within {seconds:.1f} s"
-        assert not self.wrong, f"wrong values: {self.wrong[:5]}"
-        return self.error
-
-    def outcome_of_a_death(self) -> Any:
-        """For which the outcome must be there within the time that `seen` allows."""
-        return self.outcome(seen(self.slowest))

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
 import tensorflow as tf
 
-from common.ar import Moved, eventually, moved, path_of, wait_no_offers
-from common.limits import seen
+from common.ar import Moved, moved, path_of, wait_no_offers
 from common.processes import Cluster
-from common.sessions import config, lost, task_device
+from common.sessions import config, task_device
 
 PS, WORKER = "ps:0", "worker:0"
 MIB = 2**20
@@ -64,53 +61,3 @@ def assert_works(cluster: Cluster, fabric: str | None) -> None:
         if fabric:
             assert path_of(cluster, way[1], way[0]) == fabric
     wait_no_offers(cluster, PS, WORKER)
-
-
-class Loop(threading.Thread):
-    """Runs a step whose value is 0.0 over and over until it fails, or is to stop."""
-
-    def __init__(self, session: Any, step: Any) -> None:
-        super().__init__(daemon=True)
-        self._session = session
-        self._step = step
-        self._enough = threading.Event()
-        self.steps = 0
-        self.slowest = 0.0
-        self.wrong: list[Any] = []
-        self.error: BaseException | None = None
-        self.failed_at = 0.0
-        self.start()
-
-    def run(self) -> None:
-        try:
-            run = self._session.make_callable(self._step)  # it may wait for the master
-            while not self._enough.is_set():
-                began = time.monotonic()
-                value = run()
-                self.slowest = max(self.slowest, time.monotonic() - began)
-                if value != 0.0:
-                    self.wrong.append(value)
-                self.steps += 1
-        except Exception as error:
-            self.failed_at = time.monotonic()
-            self.error = error
-
-    def wait_steps(self, count: int, seconds: float = 30) -> None:
-        """Until `count` more steps have ended."""
-        wanted = self.steps + count
-        eventually(lambda: self.steps >= wanted or self.error is not None, seconds)
-        assert self.error is None and self.steps >= wanted, self.error
-
-    def finish(self) -> BaseException | None:
-        self._enough.set()
-        self.join(30)
-        assert not self.is_alive(), "the step hangs"
-        assert not self.wrong, f"wrong values: {self.wrong[:5]}"
-        return self.error
-
-    def failure(self, since: float) -> None:
-        """It must have failed as the loss of the ps fails, within the time that `seen` allows."""
-        self.join(30)
-        error = self.finish()
-        assert lost(error, PS), repr(error)
-        assert self.failed_at - since < seen(self.slowest)

@@ -37,12 +37,12 @@ from common.frames import (
     hello,
 )
 from common.limits import LATE
+from common.loops import Loop, callable_of
 from common.pair import (
     MIB,
     PS,
     SUM,
     WORKER,
-    Loop,
     assert_works,
     large_step,
     session_at,
@@ -168,12 +168,12 @@ def test_peer_killed_in_a_rendezvous(pair: Cluster, mib: int, sender: str, recei
     assert_works(pair, "shm")
     in_use = pair[WORKER].status()["arena"]["in_use"]
     with session_at(pair.target()) as session:
-        loop = Loop(session, large_step((sender, receiver), mib // 4, parts=4))
+        loop = Loop(callable_of(session, large_step((sender, receiver), mib // 4, parts=4)))
         loop.wait_steps(2)
         time.sleep(0.03)
         killed = time.monotonic()
         pair[PS].kill()
-        loop.failure(killed)
+        loop.is_lost(PS, killed)
         wait_no_offers(pair, WORKER)
         settle(in_use + MIB, lambda: pair[WORKER].status()["arena"]["in_use"])
         pair.restart(PS)  # a session's close waits for its tasks
@@ -195,12 +195,12 @@ def test_kills_are_seen_within_a_second(pair: Cluster, fabric: str, kills: int) 
     for kill in range(kills):
         with session_at(pair.target()) as session:
             way = ((PS, WORKER), (WORKER, PS))[kill % 2]
-            loop = Loop(session, large_step(way, 1 if kill % 4 < 2 else 16, parts=4))
+            loop = Loop(callable_of(session, large_step(way, 1 if kill % 4 < 2 else 16, parts=4)))
             loop.wait_steps(3)
             time.sleep(0.01 * (kill % 7))
             killed = time.monotonic()
             pair[PS].kill()
-            loop.failure(killed)
+            loop.is_lost(PS, killed)
             seconds.append(round(loop.failed_at - killed, 3))
             pair.restart(PS)  # a session's close waits for its tasks
     print(f"{fabric}: seen after {sorted(seconds)} s")
@@ -211,7 +211,7 @@ def test_receiver_killed_while_it_holds_offers(pair: Cluster) -> None:
     """Stopped first, so that it is sure to hold some: they are let go when it dies."""
     way = (WORKER, PS)
     with session_at(pair.target()) as session:
-        loop = Loop(session, large_step(way, 16, parts=8))
+        loop = Loop(callable_of(session, large_step(way, 16, parts=8)))
         loop.wait_steps(2)
         for attempt in range(50):
             time.sleep(0.003 * (attempt % 7))
@@ -224,7 +224,7 @@ def test_receiver_killed_while_it_holds_offers(pair: Cluster) -> None:
         assert offers(pair, WORKER) > 0
         killed = time.monotonic()
         pair[PS].kill()
-        loop.failure(killed)
+        loop.is_lost(PS, killed)
         wait_no_offers(pair, WORKER, seconds=LATE)
         pair.restart(PS)
     assert_works(pair, "shm")
@@ -234,7 +234,7 @@ def test_stopped_peer_goes_on(pair: Cluster) -> None:
     """Three seconds of SIGSTOP in the middle of steps cost three seconds and nothing else."""
     for way in ((PS, WORKER), (WORKER, PS)):
         with session_at(pair.target()) as session:
-            loop = Loop(session, large_step(way, 8, parts=4))
+            loop = Loop(callable_of(session, large_step(way, 8, parts=4)))
             loop.wait_steps(3)
             pair[PS].stand_still()
             try:
@@ -416,7 +416,7 @@ def test_nothing_is_left_after_kills(new_ar_cluster: ClusterFactory, short_folde
     files = set(shared.iterdir())
     assert len(names) >= 2 and len(files) == 2, (names, files)
     with session_at(cluster.target()) as session:
-        loop = Loop(session, large_step((PS, WORKER), 16, parts=4))
+        loop = Loop(callable_of(session, large_step((PS, WORKER), 16, parts=4)))
         loop.wait_steps(2)
         for task in (PS, WORKER):
             cluster[task].signal(signal.SIGKILL)

@@ -69,7 +69,8 @@ from common.frames import (
     text,
 )
 from common.limits import LATE
-from common.pair import PS, SUM, WORKER, Loop, assert_works, large_step, session_at, summed
+from common.loops import Loop, callable_of
+from common.pair import PS, SUM, WORKER, assert_works, large_step, session_at, summed
 from common.processes import Cluster, Program, stand_still
 from common.repeated import few
 from common.scripted import (
@@ -1115,7 +1116,7 @@ def test_server_stalls(pair: Cluster, capfd: Any, name: str) -> None:
     with closing(Scripted(STALLS[name], backend=pair.spec["ps"][0])) as server:
         with session_at(server.target, seconds=60) as session:
             began = time.monotonic()
-            loop = Loop(session, tf.random.uniform([]) * 0.0)
+            loop = Loop(callable_of(session, tf.random.uniform([]) * 0.0))
             loop.wait_steps(3)
             assert time.monotonic() - began < HANDSHAKE + LATE
             assert path_to(server) == "shm"
@@ -1146,7 +1147,7 @@ def test_fabric_that_cannot_be_had_for_now(pair: Cluster, capfd: Any) -> None:
     lossy = watched(backend, lambda _, frame: frame.kind != ATTACH)
     with closing(Scripted(lossy, backend=backend)) as server:
         with session_at(server.target, seconds=60) as session:
-            loop = Loop(session, tf.random.uniform([]) * 0.0)
+            loop = Loop(callable_of(session, tf.random.uniform([]) * 0.0))
             loop.wait_steps(3)
             assert path_to(server) == "tcp"
             assert eventually(lambda: path_to(server) == "shm", AGAIN), server.openings
@@ -1223,7 +1224,7 @@ def test_stopped_while_the_worker_connects(
         with tf.Graph().as_default():
             step = large_step((sender, receiver), 2)
             with tf.compat.v1.Session(cluster.target(), config=config(60)) as session:
-                loop = Loop(session, step)
+                loop = Loop(callable_of(session, step))
                 # Past the first hello's deadline, which began a little after the loop.
                 time.sleep(HANDSHAKE + 1.5)
                 cluster[PS].signal(signal.SIGCONT)

@@ -17,13 +17,13 @@ from common.interrupted import (
     PROMPT,
     PS,
     WORKER,
-    Runner,
     assert_works,
     blocked_step,
     long_transfer,
     session_on,
 )
 from common.limits import LATE
+from common.loops import Loop
 from common.processes import Cluster, Program, free_port, run_program
 from common.sessions import (
     cancelled_by_close,
@@ -65,11 +65,11 @@ def test_cancelled_by_close(cluster: Cluster) -> None:
     """A waiting step ends when another thread closes its session."""
     with session_on(cluster) as session:
         blocked = blocked_step()
-        runner = Runner(partial(session.run, blocked))
+        loop = Loop(partial(session.run, blocked))
         time.sleep(1)
-        assert runner.is_alive()
+        assert loop.is_alive()
         session.close()
-        assert cancelled_by_close(runner.outcome()), str(runner.error)
+        assert cancelled_by_close(loop.outcome()), str(loop.error)
     assert_works(cluster)
 
 
@@ -80,11 +80,11 @@ def test_session_closed_mid_transfer(cluster: Cluster, way: tuple[str, str]) -> 
     for delay in (0.0, 0.02, 0.05, 0.1, 0.2, 0.5):
         with session_on(cluster) as session:
             step = long_transfer(*way)
-            runner = Runner(partial(session.run, step))
-            assert runner.running.wait(PROMPT) and runner.is_alive(), runner.error
+            loop = Loop(partial(session.run, step))
+            loop.wait_steps(1, PROMPT)
             time.sleep(delay)
             session.close()
-            error = runner.outcome()
+            error = loop.outcome()
             if cancelled_by_close(error):
                 cancelled += 1
             else:
@@ -137,11 +137,12 @@ def test_peer_killed_mid_transfer(cluster: Cluster, victim: str, way: tuple[str,
     """Unavailable in time; a new session reaches the restarted peer at its first step."""
     with session_on(cluster) as session:
         step, other_step = long_transfer(*way), long_transfer(*way, mib=1)
-        runner = Runner(partial(session.run, step))
-        assert runner.running.wait(PROMPT) and runner.is_alive(), runner.error
+        loop = Loop(partial(session.run, step))
+        loop.wait_steps(1, PROMPT)
         time.sleep(0.1)
+        killed = time.monotonic()
         cluster[victim].kill()
-        assert lost(runner.outcome_of_a_death(), victim), str(runner.error)
+        loop.is_lost(victim, killed)
         with pytest.raises(tf.errors.UnavailableError) as away:  # and so do later steps
             session.run(step)
         assert lost(away.value, victim), str(away.value)
@@ -157,12 +158,12 @@ def test_master_killed_mid_transfer(cluster: Cluster) -> None:
     """The client dials a lost master until its deadline; a restarted one has lost the session."""
     with session_on(cluster) as session:
         step = long_transfer(PS, WORKER)
-        runner = Runner(partial(session.run, step))
-        assert runner.running.wait(PROMPT) and runner.is_alive(), runner.error
+        loop = Loop(partial(session.run, step))
+        loop.wait_steps(1, PROMPT)
         time.sleep(0.1)
         cluster.restart(WORKER)
-        with pytest.raises(tf.errors.AbortedError, match="is not found"):
-            raise runner.outcome(PROMPT)  # the client waits longer each time before it dials again
+        error = loop.outcome(PROMPT)  # the client waits longer each time before it dials again
+        assert isinstance(error, tf.errors.AbortedError) and "is not found" in str(error), error
         assert_works(cluster)
         with pytest.raises(tf.errors.AbortedError, match="is not found"):
             session.close()

@@ -15,13 +15,13 @@ from common.interrupted import (
     PROMPT,
     PS,
     WORKER,
-    Runner,
     assert_works,
     blocked_step,
     long_transfer,
     session_on,
 )
 from common.limits import LATE
+from common.loops import Loop
 from common.processes import Cluster
 from common.sessions import deadline_within, lost
 from matrix.cases import case
@@ -53,14 +53,14 @@ def deadline(cluster: Cluster) -> None:
 
 
 @contextmanager
-def _transferring(cluster: Cluster, way: tuple[str, str]) -> Iterator[tuple[Any, Any, Runner]]:
-    """A session whose steps bring 64 MiB over `way`, again and again; its step, and the runner."""
+def _transferring(cluster: Cluster, way: tuple[str, str]) -> Iterator[tuple[Any, Any, Loop]]:
+    """A session whose steps bring 64 MiB over `way`, again and again; its step, and the loop."""
     with session_on(cluster) as session:
         step = long_transfer(*way, mib=64)
-        runner = Runner(partial(session.run, step))
-        assert runner.running.wait(PROMPT) and runner.is_alive(), runner.error
+        loop = Loop(partial(session.run, step))
+        loop.wait_steps(1, PROMPT)
         time.sleep(0.1)
-        yield session, step, runner
+        yield session, step, loop
 
 
 @faults(
@@ -70,9 +70,10 @@ def _transferring(cluster: Cluster, way: tuple[str, str]) -> Iterator[tuple[Any,
     then=assert_works,
 )
 def peer_killed(cluster: Cluster) -> None:
-    with _transferring(cluster, (PS, WORKER)) as (session, step, runner):
+    with _transferring(cluster, (PS, WORKER)) as (session, step, loop):
+        killed = time.monotonic()
         cluster[PS].kill()
-        assert lost(runner.outcome_of_a_death(), PS), str(runner.error)
+        loop.is_lost(PS, killed)
         with pytest.raises(tf.errors.UnavailableError) as away:  # and so do later steps
             session.run(step)
         assert lost(away.value, PS), str(away.value)
@@ -86,9 +87,10 @@ def peer_killed(cluster: Cluster) -> None:
     then=assert_works,
 )
 def peer_restarted(cluster: Cluster) -> None:
-    with _transferring(cluster, (WORKER, PS)) as (session, step, runner):
+    with _transferring(cluster, (WORKER, PS)) as (session, step, loop):
+        killed = time.monotonic()
         cluster.restart(PS)
-        assert lost(runner.outcome_of_a_death(), PS), str(runner.error)
+        loop.is_lost(PS, killed)
         assert_works(cluster)
         # TensorFlow does not let the old session go on: it says so, which is how callers know. A
         # receive that it cancels for that may end first; then the error is of that kind, and the

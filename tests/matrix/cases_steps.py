@@ -18,12 +18,12 @@ from common.interrupted import (
     PROMPT,
     PS,
     WORKER,
-    Runner,
     assert_works,
     blocked_step,
     long_transfer,
     session_on,
 )
+from common.loops import Loop
 from common.paths import LARGE
 from common.processes import Cluster
 from common.sessions import (
@@ -208,16 +208,16 @@ def receiver_first(cluster: Cluster) -> None:
 )
 def cancel(cluster: Cluster) -> None:
     with session_on(cluster) as session:
-        runner = Runner(partial(session.run, blocked_step()))
+        loop = Loop(partial(session.run, blocked_step()))
         time.sleep(0.3)
-        assert runner.is_alive()
+        assert loop.is_alive()
         session.close()
-        assert cancelled_by_close(runner.outcome()), repr(runner.error)
+        assert cancelled_by_close(loop.outcome()), repr(loop.error)
     with session_on(cluster) as session:
-        runner = Runner(partial(session.run, long_transfer(PS, WORKER, 32)))
-        assert runner.running.wait(PROMPT) and runner.is_alive(), runner.error
+        loop = Loop(partial(session.run, long_transfer(PS, WORKER, 32)))
+        loop.wait_steps(1, PROMPT)
         session.close()
-        error = runner.outcome()
+        error = loop.outcome()
         assert cancelled_by_close(error) or refused_after_close(error), repr(error)
     assert_works(cluster)
 

@@ -12,7 +12,8 @@ import tensorflow as tf
 
 from common.ar import Moved, wait_no_offers
 from common.fixtures import ClusterFactory
-from common.pair import MIB, PS, WORKER, Loop, large_step, session_at
+from common.loops import Loop, callable_of
+from common.pair import MIB, PS, WORKER, large_step, session_at
 from common.processes import Cluster
 from common.sessions import task_device
 
@@ -45,7 +46,7 @@ def busy_both_ways(cluster: Cluster) -> Iterator[list[Loop]]:
         loops = []
         for way in ((PS, WORKER), (WORKER, PS)) * 2:
             session = sessions.enter_context(session_at(cluster.target(way[1])))
-            loops.append(Loop(session, eager_step(way)))
+            loops.append(Loop(callable_of(session, eager_step(way))))
         yield loops
         for loop in loops:
             assert loop.finish() is None
@@ -109,7 +110,7 @@ def test_a_variant_that_takes_long_to_encode_stalls_no_other(
         few = session.make_callable(here)
         for _ in range(20):
             few()
-        loop = Loop(session, wrong)
+        loop = Loop(callable_of(session, wrong))
         loop.wait_steps(1)
         began, first, waits = time.monotonic(), loop.steps, []
         while loop.steps < first + 4 and loop.error is None:
