@@ -66,7 +66,7 @@ class Result:
                 wrong = case.find("error")
             if wrong is not None:
                 counts["failed"] += 1
-                self.failures.append(f"{name}: {_line(wrong.get('message', ''))}")
+                self.failures.append(f"{name}: {_said(wrong)}")
             elif skip is not None:
                 counts["skipped"] += 1
                 self.skips.append({"test": name, "reason": skip.get("message", "")})
@@ -106,9 +106,16 @@ class Result:
         return {name: value for name, value in asdict(self).items() if name != "cases"}
 
 
-def _line(message: str) -> str:
-    """A failure's message in one line, so that a log of which only the end is left says why."""
-    return " ".join(message.split())[:_MOST_OF_A_FAILURE]
+def _said(failure: ElementTree.Element) -> str:
+    """What a failed case said, in one line: of a long log sometimes only the end is left.
+
+    pytest marks those lines by an E; the report's message lacks the later ones. Of a long text
+    its two ends: a message of one's own comes first, what was compared last.
+    """
+    marked = [line[1:] for line in (failure.text or "").splitlines() if line.startswith("E ")]
+    said = " ".join(" ".join(marked or [failure.get("message", "")]).split())
+    half = _MOST_OF_A_FAILURE // 2
+    return said if len(said) <= _MOST_OF_A_FAILURE else f"{said[:half]} … {said[-half:]}"
 
 
 def tree_hash(root: Path = REPO) -> str:
