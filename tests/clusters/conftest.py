@@ -46,7 +46,7 @@ def slurm(python: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sl
     with Group(logs) as group:
         cluster = Slurm(group, folder, COMPUTE)
         copy = cluster.nodes.scratch / "clusters"
-        shutil.copytree(REPO / "clusters", copy)
+        shutil.copytree(REPO / "scripts/clusters", copy)
         for path in (copy, *copy.rglob("*")):
             shutil.chown(path, USER)
         (cluster.nodes.scratch / "ar-tensorflow").mkdir()

@@ -32,7 +32,7 @@ def test_install_without_root(wheel: Path, modules: Path, tmp_path: Path) -> Non
     for folder in (work / "dist", scratch, site / "python"):
         folder.mkdir(parents=True)
     shutil.copy(wheel, work / "dist")
-    shutil.copytree(REPO / "clusters", work / "clusters")
+    shutil.copytree(REPO / "scripts/clusters", work / "scripts/clusters")
     (site / "python" / version).write_text(MODULE.format(interpreter.parent))
     shutil.chown(scratch, USER)
     # pytest's own folders let nobody else in.

@@ -1,4 +1,4 @@
-"""clusters/kubernetes.yaml: by the schemas of Kubernetes, and by the program that its pods run."""
+"""kubernetes.yaml: by the schemas of Kubernetes, and by the program that its pods run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kubernetes_validate import utils as schemas
 from artf_cli.containers.images import QUICKSTART, image_name
 from artf_cli.paths import REPO
 
-FILE = REPO / "clusters" / "kubernetes.yaml"
+FILE = REPO / "scripts/clusters/kubernetes.yaml"
 VERSIONS = sorted(set(schemas.all_versions()))
 #: Jobs with an index are stable since 1.24.
 OLDEST, SOME = "1.25.0", 10

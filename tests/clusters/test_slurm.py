@@ -1,4 +1,4 @@
-"""Jobs on a real Slurm: the training of clusters/digits.sbatch, and what becomes of its words."""
+"""Jobs on a real Slurm: the training of digits.sbatch, and what becomes of its words."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_the_cache_is_where_flock_is(slurm: Slurm) -> None:
 
 
 def test_what_tensorflows_resolver_leaves_to_you(python: Path) -> None:
-    """What the page says of it, and that clusters/digits.py mends it."""
+    """What the page says of it, and that scripts/clusters/digits.py mends it."""
     program = Path(__file__).parent / "programs" / "resolvers.py"
     done = subprocess.run([str(python), str(program)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -19,7 +19,7 @@ from artf_cli.testing import full
 
 REPO = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
-PYTHON_TREES = ("clusters", "scripts", "tests")
+PYTHON_TREES = ("scripts", "tests")
 
 
 def run(*command: str | Path, **env: str) -> None:
@@ -52,7 +52,7 @@ def test_ruff_format() -> None:
     run(BIN / "ruff", "format", "--no-cache", "--check", *PYTHON_TREES)
 
 
-@pytest.mark.parametrize("tree", ["clusters", "scripts/artf_cli", "tests"])
+@pytest.mark.parametrize("tree", ["scripts/artf_cli", "scripts/clusters", "tests"])
 def test_mypy(tree: str) -> None:
     run(BIN / "mypy", "--no-incremental", "--cache-dir=/dev/null", tree)
 
@@ -63,7 +63,7 @@ def test_mypy_for_the_oldest_python() -> None:
     flags += ["--follow-imports=skip", "--ignore-missing-imports", "--no-strict-optional"]
     # What never returns is not known to, as its package is not read.
     flags += ["--disable-error-code=misc"]
-    trees = ("clusters", "scripts/artf_cli", "tests")
+    trees = ("scripts/artf_cli", "scripts/clusters", "tests")
     path = "scripts:scripts/artf_cli/runtime:tests:tests/units"
     flags += ["--no-incremental", "--cache-dir=/dev/null"]
     run(BIN / "mypy", *flags, *trees, MYPYPATH=path)
@@ -93,7 +93,7 @@ def test_clang_format() -> None:
 
 
 def test_starts_on_python_3_9() -> None:
-    for name in tracked("clusters/*.py", "scripts/*.py", "tests/*.py"):
+    for name in tracked("scripts/*.py", "tests/*.py"):
         ast.parse((REPO / name).read_text(), name, feature_version=(3, 9))
 
 

@@ -1,4 +1,4 @@
-"""TensorFlow's SlurmClusterResolver and that of clusters/digits.py, told of a step of four tasks.
+"""TensorFlow's SlurmClusterResolver and that of digits.py, told of a step of four tasks.
 
 Prints what each says, as one object of JSON.
 """
@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[3] / "clusters"))
+sys.path.insert(0, str(Path(__file__).parents[3] / "scripts/clusters"))
 
 import tensorflow as tf
 
