@@ -33,31 +33,6 @@ def cache_dir() -> Path:
     return path.expanduser().resolve()
 
 
-def _have_venv() -> bool:
-    probe = subprocess.run([sys.executable, "-c", "import ensurepip, venv"], capture_output=True)
-    return probe.returncode == 0
-
-
-def _need_venv() -> None:
-    """Debian's python3 comes without ensurepip: install it when root, else say the command."""
-    if _have_venv():
-        return
-    packages = ["python3-venv", "python3-pip"]
-    cure = f"as root run: apt-get install -y {' '.join(packages)}"
-    if os.geteuid() != 0 or shutil.which("apt-get") is None:
-        # All that a build needs in one command, since what else is missing shows only later.
-        listed = (REQUIREMENTS / "debian.txt").read_text().splitlines()
-        every = [line for line in listed if not line.startswith("#")]
-        cure = f"as root run: apt-get update && apt-get install -y {' '.join(every)}"
-        fail("python3 has no venv module", cure)
-    sys.stderr.write("artf: python3 has no venv module; installing python3-venv\n")
-    for command in (["apt-get", "update", "-qq"], ["apt-get", "install", "-y", "-qq", *packages]):
-        if subprocess.run(command, stdout=sys.stderr).returncode != 0:
-            fail(f"'{' '.join(command)}' failed", cure)
-    if not _have_venv():
-        fail(f"{sys.executable} has no venv module", cure)
-
-
 def environment(name: str) -> Path:
     """The Python of the environment made from `build/requirements/NAME.txt`, made if need be."""
     lock_file = REQUIREMENTS / f"{name}.txt"
@@ -79,7 +54,6 @@ def environment(name: str) -> Path:
         fcntl.flock(guard, fcntl.LOCK_EX)
         if (root / "READY").exists():
             return python
-        _need_venv()
         sys.stderr.write(f"artf: making the {name} environment (once)\n")
         shutil.rmtree(root, ignore_errors=True)
         make = [sys.executable, "-m", "venv", str(root)]
@@ -100,15 +74,14 @@ def environment(name: str) -> Path:
 
 def main() -> None:
     """Re-executes this command line inside the tool environment."""
-    if sys.version_info < (3, 9):
-        fail(f"Python {sys.version.split()[0]} is too old", "use Python 3.9 or newer")
     python = environment("tools")
     path = os.pathsep.join(p for p in (str(SCRIPTS), os.environ.get("PYTHONPATH", "")) if p)
     os.environ.update(PYTHONPATH=path, PYTHONDONTWRITEBYTECODE="1")
     os.execv(python, [str(python), "-m", "artf_cli", *sys.argv[1:]])
 
 
-if __name__ == "__main__":
+def start() -> None:
+    """The entry, from start.py."""
     try:
         main()
     except KeyboardInterrupt:

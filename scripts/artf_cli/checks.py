@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TypedDict
 
 OK, WARN, MISSING = "ok", "warn", "missing"
-HOW_TO_INSTALL = "on Debian or Ubuntu: apt-get install"
 
 
 class Check(TypedDict):

@@ -15,9 +15,9 @@ import psutil
 from rich.table import Table
 from rich.text import Text
 
-from artf_cli import bazel, interpreters, rdma, reach
+from artf_cli import bazel, interpreters, rdma, reach, system
 from artf_cli.build import DISK_NEEDED
-from artf_cli.checks import HOW_TO_INSTALL, MISSING, OK, WARN, Check, check
+from artf_cli.checks import MISSING, OK, WARN, Check, check
 from artf_cli.console import out
 from artf_cli.errors import ArtfError
 from artf_cli.paths import DIST, cache_dir
@@ -53,7 +53,7 @@ def _python() -> Check:
         OK if found else MISSING,
         ", ".join(f"{tag}: {path}" for tag, path in found.items())
         or f"no CPython {', '.join(interpreters.VERSIONS)} that runs and has venv and ensurepip",
-        f"{HOW_TO_INSTALL} python3 python3-venv, or install CPython 3.11 and put it into PATH",
+        system.cure("wheel python"),
     )
 
 
@@ -71,7 +71,7 @@ def _compiles(compiler: Path, source: str) -> bool:
 
 
 def _compilers(compiler: Path | None) -> Check:
-    cure = f"{HOW_TO_INSTALL} g++ (or set CXX)"
+    cure = system.cure("compiler")
     if compiler is None:
         return check("c++ compiler", MISSING, "no c++, g++ or clang++ in PATH", cure)
     version = (_output([compiler, "--version"]) or "does not run").splitlines()[0]
@@ -80,28 +80,26 @@ def _compilers(compiler: Path | None) -> Check:
     return check("c++ compiler", OK, f"{compiler}: {version}")
 
 
-def _header(compiler: Path | None, name: str, header: str, package: str) -> Check:
+def _header(compiler: Path | None, name: str, header: str, need: str) -> Check:
     there = compiler is not None and _compiles(compiler, f"#include <{header}>\n")
     detail = f"<{header}> {'compiles' if there else 'does not compile'}"
-    return check(name, OK if there else MISSING, detail, f"{HOW_TO_INSTALL} {package}")
+    return check(name, OK if there else MISSING, detail, system.cure(need))
 
 
-def _program(name: str, package: str) -> Check:
+def _program(name: str) -> Check:
     path = shutil.which(name)
     version = _output([path, "--version"]) if path else None
     detail = f"{path}: {version.splitlines()[0]}" if version else f"no {name} that runs in PATH"
-    cure = f"{HOW_TO_INSTALL} {package}"
-    return check(name, OK if version else MISSING, detail, cure)
+    return check(name, OK if version else MISSING, detail, system.cure(name))
 
 
 def _bazel() -> Check:
-    cure = f"put bazelisk into PATH, set ARTF_BAZEL, or {HOW_TO_INSTALL} bazel-bootstrap"
     try:
         choice = bazel.find()
     except ArtfError as error:
         return check("bazel", MISSING, error.what, error.cure)
     if choice is None:
-        return check("bazel", MISSING, "no Bazel of version 4 to 7 in PATH", cure)
+        return check("bazel", MISSING, "no Bazel of version 4 to 7 in PATH", system.cure("bazel"))
     return check("bazel", OK, f"{choice.path}: {choice.version} ({choice.why})")
 
 
@@ -175,7 +173,7 @@ def _verbs() -> Check:
         "libibverbs",
         OK if there else WARN,
         f"libibverbs.so.1 {'loads' if there else 'does not load'}",
-        f"only RDMA needs it; {HOW_TO_INSTALL} libibverbs1 ibverbs-providers",
+        f"only RDMA needs it; {system.cure('rdma')}",
     )
 
 
@@ -185,7 +183,7 @@ def _mpi() -> Check:
         "mpi library",
         OK if found else WARN,
         ", ".join(found) or f"none of {', '.join(_MPI)} loads",
-        f"only grpc+mpi needs it; {HOW_TO_INSTALL} libopenmpi3 openmpi-bin",
+        f"only grpc+mpi needs it; {system.cure('mpi')}",
     )
 
 
@@ -212,14 +210,14 @@ def examine(peer: str | None = None) -> dict[str, Any]:
         _python(),
         _compilers(compiler),
         _bazel(),
-        _program("protoc", "protobuf-compiler"),
+        _program("protoc"),
         _header(
             compiler,
             "libprotoc headers",
             "google/protobuf/compiler/code_generator.h",
-            "libprotoc-dev",
+            "libprotoc",
         ),
-        _program("git", "git"),
+        _program("git"),
         _cache(),
         _disk("disk for dist", DIST, "check the repository out elsewhere"),
         _memory(),

@@ -14,13 +14,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypedDict
 
-from artf_cli import checks
+from artf_cli import system
 from artf_cli.checks import OK, WARN, Check, check
 from artf_cli.rdma_probe import gid_text
 
 SYSTEM_PYTHON = Path("/usr/bin/python3")
 SYSFS = Path("/sys/class/infiniband")
-PACKAGE = "python3-pyverbs"
 _PROGRAM = Path(__file__).with_name("rdma_probe.py")
 _PROBE_S = 60.0
 _MEMLOCK_CURE = (
@@ -177,7 +176,7 @@ def _cure_of(error: str) -> str:
         return _MEMLOCK_CURE
     return (
         "see that /dev/infiniband/uverbs* is there and may be opened (in a container: --device"
-        f" /dev/infiniband), and that it has its driver; {checks.HOW_TO_INSTALL} ibverbs-providers"
+        f" /dev/infiniband), and that it has its driver; {system.cure('rdma')}"
     )
 
 
@@ -282,7 +281,7 @@ def probe_check(found: Rdma) -> Check:
     if not active:
         return check("rdma probe", OK, "no active port to probe")
     if found["source"] != "pyverbs":
-        cure = f"{checks.HOW_TO_INSTALL} {PACKAGE}"
+        cure = system.cure("pyverbs")
         return check("rdma probe", WARN, f"not probed: {found['missing']}", cure)
     said = []
     cure = ""

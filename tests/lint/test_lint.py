@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from artf_cli import bazel, system
 from artf_cli.bench import figures, record
 from artf_cli.testing import full
 
@@ -76,7 +77,7 @@ def test_shellcheck() -> None:
         for name in tracked()
         if re.match(rb"#!.*\b(ba|da)?sh\b", (REPO / name).read_bytes()[:80])
     ]
-    assert {"scripts/artf", ".ci/run", "docker/through"} <= set(scripts)
+    assert {"scripts/artf", "scripts/preflight", ".ci/run", "docker/through"} <= set(scripts)
     run(BIN / "shellcheck", *scripts)
 
 
@@ -84,6 +85,39 @@ def test_hadolint() -> None:
     files = tracked("docker/*Dockerfile")
     assert files
     run(BIN / "hadolint", "--no-color", *files)
+
+
+def packages_of(dockerfile: str) -> list[set[str]]:
+    """What each apt-get of a Dockerfile installs."""
+    lines = (REPO / "docker" / dockerfile).read_text().splitlines(keepends=True)
+    text = "".join(each for each in lines if not each.lstrip().startswith("#"))
+    text = text.replace("\\\n", " ")
+    found = re.findall(r"apt-get install ([^&\n]*)", text)
+    return [{word for word in words.split() if not word.startswith("-")} for words in found]
+
+
+def test_dockerfiles_install_what_the_table_names() -> None:
+    needs = system.needs()
+    apt = {name: set(need.packages.get(system.APT, ())) for name, need in needs.items()}
+    build = {package for name in needs if not needs[name].optional for package in apt[name]}
+    # Of an image alone: fetching over TLS, and Debian's sources.
+    extras = {"ca-certificates", "debian-archive-keyring"}
+    old, tools = packages_of("build.Dockerfile")
+    assert tools - extras == build
+    # The old release's, to compile with.
+    assert old == apt["compiler"] | apt["libprotoc"] | {"zlib1g-dev"}
+    run, made = packages_of("runtime.Dockerfile")
+    assert run == apt["rdma"] | {"python3"}
+    assert made == {"python3-venv"}
+    assert {"python3", "python3-venv"} <= apt["python"]
+    assert apt["bazel"] == {bazel.PACKAGE}
+
+
+def test_the_first_python_file_has_no_syntax_of_a_newer_python() -> None:
+    """tests/units/test_preflight.py runs it by Python 2.7 and 3.6 where pyenv has them."""
+    tree = ast.parse((REPO / "scripts/artf_cli/start.py").read_text(), feature_version=(3, 6))
+    newer = (ast.JoinedStr, ast.AnnAssign, ast.AsyncFunctionDef, ast.NamedExpr, ast.Starred)
+    assert not [node for node in ast.walk(tree) if isinstance(node, newer)]
 
 
 def test_clang_format() -> None:

@@ -132,7 +132,9 @@ def test_a_new_platform_tag_replaces_the_old_wheel(
 
 def test_a_missing_tool_is_asked_for_by_exact_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    monkeypatch.setattr(system, "BUILD_NEEDS", {"no-such-tool": "no-such-package"})
+    need = system.Need("a tool", ("no-such-tool",), {"apt": ("no-such-package",)}, "", False)
+    monkeypatch.setattr(system, "needs", lambda: {"tool": need})
+    monkeypatch.setattr(system, "family", lambda root=None: "apt")
     with pytest.raises(ArtfError) as asked:
         system.ensure_build_tools()
     assert asked.value.cure == (

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from artf_cli import rdma, rdma_probe
+from artf_cli import rdma, rdma_probe, system
 from artf_cli.rdma import Device, Gid, Port, Probe, Rdma
 
 V2 = Gid(index=1, gid="::ffff:10.77.0.1", type="RoCE v2")
@@ -116,7 +116,7 @@ def test_without_pyverbs_it_is_sysfs_and_the_package_is_named(tmp_path: Path) ->
     assert looked["missing"] == f"{none} has no pyverbs (No module named pyverbs)"
     check = rdma.probe_check(looked)
     assert (check["status"], check["detail"]) == ("warn", f"not probed: {looked['missing']}")
-    assert check["cure"] == "on Debian or Ubuntu: apt-get install python3-pyverbs"
+    assert check["cure"] == system.cure("pyverbs")
     looked = rdma.look(python(tmp_path, "", 139), root)
     assert looked["missing"].endswith("rdma_probe.py ended with status 139: why")
     assert rdma.look(tmp_path / "nothing", root)["source"] == "sysfs"
@@ -130,7 +130,7 @@ def test_a_device_that_libibverbs_does_not_know_is_shown(tmp_path: Path) -> None
     assert device["error"] == "libibverbs does not list it"
     (problem,) = looked["problems"]
     assert problem["what"] == "mlx5_0: libibverbs does not list it"
-    assert problem["cure"].endswith("apt-get install ibverbs-providers")
+    assert problem["cure"].endswith(system.cure("rdma"))
     assert rdma.devices_check(looked)["status"] == "warn"
 
 

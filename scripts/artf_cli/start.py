@@ -1,0 +1,16 @@
+"""Hands over to bootstrap.py, or says that this Python is too old. Python 2.7 can read it."""
+
+import os
+import sys
+
+if sys.version_info < (3, 9):
+    sys.stderr.write(
+        "artf: Python %s is too old; use Python 3.9 or newer\n" % sys.version.split()[0]
+    )
+    sys.exit(1)
+
+# In place of this file's folder, whose modules would hide others' of the same names.
+sys.path[0] = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+from artf_cli import bootstrap  # noqa: E402
+
+bootstrap.start()
