@@ -16,8 +16,8 @@ from rich.table import Table
 
 from artf_cli import build as build_module
 from artf_cli import doctor as doctor_module
+from artf_cli import interpreters, quickstart, venv
 from artf_cli import patches as patches_module
-from artf_cli import quickstart, venv
 from artf_cli.bench.commands import bench_group
 from artf_cli.console import emit_json, err, note, out, stage
 from artf_cli.containers import bases, engine, images, training
@@ -58,6 +58,9 @@ def quickstart_command(
     if container:
         _container_quickstart(base, python, layout or training.LAYOUTS[0], as_json)
         return
+    if python:
+        # Before minutes of compiling a wheel that nothing here could run.
+        interpreters.need(python)
     built = build_module.build(base, python)
     seconds = dict(built.seconds)
     with stage("install the wheel in a fresh environment", seconds):

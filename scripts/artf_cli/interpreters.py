@@ -47,12 +47,12 @@ def find() -> dict[str, Path]:
 
 
 def need(tag: str) -> Path:
-    """The interpreter for a wheel's tag; an ArtfError says which to install."""
+    """The interpreter for a wheel's tag; an ArtfError says that there is none."""
     found = find()
     if tag not in found:
         version = f"3.{tag[3:]}"
         raise ArtfError(
             f"no Python {version} with venv here",
-            f"install it (Debian: as root run: apt-get install -y python{version}-venv)",
+            "put one of a module, conda or pyenv on PATH, or choose another by --python",
         )
     return found[tag]

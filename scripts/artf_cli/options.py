@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from artf_cli import build
+from artf_cli import build, interpreters
 
 json_option = click.option("--json", "as_json", is_flag=True, help="End with one JSON object.")
 base_option = click.option(
@@ -14,8 +14,17 @@ base_option = click.option(
     show_default=True,
     help="The upstream wheel that ours is made from.",
 )
-python_option = click.option(
-    "--python",
-    type=click.Choice(build.PYTHONS),
-    help="The Python of the wheel [default: this one's, else the newest found].",
+_PYTHON_HELP = "The Python of the wheel [default: this one's, else the newest found]."
+python_option = click.option("--python", type=click.Choice(build.PYTHONS), help=_PYTHON_HELP)
+
+
+def _is_here(context: click.Context, parameter: click.Parameter, tag: str | None) -> str | None:
+    if tag:
+        interpreters.need(tag)
+    return tag
+
+
+#: Of commands that always run the wheel: one that cannot run here is refused before the build.
+python_here_option = click.option(
+    "--python", type=click.Choice(build.PYTHONS), help=_PYTHON_HELP, callback=_is_here
 )

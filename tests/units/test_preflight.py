@@ -8,13 +8,17 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
-from artf_cli import system
+from artf_cli import build, cli, interpreters, system
+from artf_cli.errors import ArtfError
 from artf_cli.paths import REPO
+from artf_cli.testing import run as testing
 
 PREFLIGHT = REPO / "scripts/preflight"
 DISTRIBUTIONS = {
@@ -300,6 +304,29 @@ def test_the_launcher_goes_on_to_the_command_line() -> None:
     done = subprocess.run([REPO / "scripts/artf", "--help"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("Usage: artf ")
+
+
+def test_a_wheel_that_nothing_here_runs_is_refused_before_the_build(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def built(*_: object) -> None:
+        raise AssertionError("it builds")
+
+    monkeypatch.setattr(build, "build", built)
+    monkeypatch.setattr(interpreters, "find", lambda: {"cp311": Path(sys.executable)})
+    result = CliRunner().invoke(cli.main, ["quickstart", "--python", "cp39"])
+    assert isinstance(result.exception, ArtfError)
+    assert str(result.exception) == (
+        "no Python 3.9 with venv here; put one of a module, conda or pyenv on PATH, or choose "
+        "another by --python"
+    )
+    with pytest.raises(ArtfError, match=r"no Python 3\.9 with venv here"):
+        testing.run(("recv",), testing.Needs("tensorflow-cpu", "cp39"), ())
+    result = CliRunner().invoke(cli.main, ["bench", "train", "--python", "cp39"])
+    assert isinstance(result.exception, ArtfError)
+    # That one only builds.
+    with pytest.raises(AssertionError, match="it builds"):
+        CliRunner().invoke(cli.main, ["build", "--python", "cp39"], catch_exceptions=False)
 
 
 @pytest.mark.parametrize(("name", "family"), [(n, f) for n, (_, f) in DISTRIBUTIONS.items()])

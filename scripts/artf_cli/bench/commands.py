@@ -26,7 +26,7 @@ from artf_cli.bench.mixes import MIXES
 from artf_cli.bench.sizes import parse_size
 from artf_cli.cluster import APIS, SESSION
 from artf_cli.console import emit_json, note, out
-from artf_cli.options import base_option, json_option, python_option
+from artf_cli.options import base_option, json_option, python_here_option
 from artf_cli.peer.channel import parse_address
 from artf_cli.peer.client import Peer
 from artf_cli.variants import AGAINST_WHEEL, AR, STOCK, UPSTREAM_WHEEL
@@ -126,7 +126,7 @@ def upstream_wheel(base: str, ours: Path) -> Path:
 @peers.wheel_option
 @output_option
 @base_option
-@python_option
+@python_here_option
 @json_option
 def bench_recv(
     protocols: list[str],
@@ -220,7 +220,7 @@ def _recv_from(
 )
 @output_option
 @base_option
-@python_option
+@python_here_option
 @json_option
 def bench_train(
     protocols: list[str],
@@ -259,7 +259,7 @@ def bench_train(
     help="Rounds of every part, for a quick look [default: as many as give intervals].",
 )
 @base_option
-@python_option
+@python_here_option
 def bench_all(
     output: Path, parts: tuple[str, ...], rounds: int | None, base: str, python: str | None
 ) -> None:
@@ -322,7 +322,7 @@ def deliver(
 @api_option
 @output_option
 @base_option
-@python_option
+@python_here_option
 @json_option
 def bench_recommender(
     protocols: list[str],
@@ -349,7 +349,7 @@ def bench_recommender(
 @_rounds_option(allreduce.DEFAULT_ROUNDS)
 @output_option
 @base_option
-@python_option
+@python_here_option
 @json_option
 def bench_allreduce(
     protocols: list[str],
@@ -377,7 +377,7 @@ def bench_allreduce(
 )
 @output_option
 @base_option
-@python_option
+@python_here_option
 @json_option
 def bench_hostile(
     against: Path | None, output: Path | None, base: str, python: str | None, as_json: bool

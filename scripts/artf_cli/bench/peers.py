@@ -16,7 +16,7 @@ from artf_cli.bench import record
 from artf_cli.cluster import Cluster
 from artf_cli.console import note, out
 from artf_cli.errors import ArtfError
-from artf_cli.options import base_option, python_option
+from artf_cli.options import base_option, python_here_option
 from artf_cli.peer import agent, channel, host
 from artf_cli.peer.client import Peer
 from artf_cli.supervise import log_folder
@@ -142,7 +142,7 @@ def _listen(address: str) -> socket.socket:
 )
 @wheel_option
 @base_option
-@python_option
+@python_here_option
 def serve_command(listen: str, wheel: Path | None, base: str, python: str | None) -> None:
     """Serves `bench recv --peer` on another host, until it is interrupted.
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from artf_cli import bootstrap, build, venv
+from artf_cli import bootstrap, build, interpreters, venv
 from artf_cli.console import note
 from artf_cli.errors import ArtfError
 from artf_cli.paths import REPO, cache_dir
@@ -67,10 +67,13 @@ def run(
 
     Suites that `done` has are not run again, and what it counted is counted. With `full` nothing
     is left out, or with `part` what is in the other parts, and a part must end in time.
-    Raises ArtfError when pytest itself cannot run, or when the arguments select no test.
+    Raises ArtfError when pytest itself cannot run, when the arguments select no test, and before
+    all else when no Python here can run the wheel that the suites are for.
     """
     result = done or Result()
     suites = [suite for suite in chosen(names, part) if suite.name not in result.suites]
+    if needs.python and any(suite.installed for suite in suites):
+        interpreters.need(needs.python)
     deadline = time.monotonic() + PART_MINUTES * 60 if part else None
     # With arguments of one's own (-x, --pdb) each suite has the terminal to itself.
     groups = [[suite] for suite in suites] if pytest_arguments else batches(suites)
