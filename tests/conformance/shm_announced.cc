@@ -100,7 +100,7 @@ void ASegmentIsMappedOncePerProcess() {
 // fails so, at once, and all else goes on.
 void Lie(const std::vector<Said>& packets, StatusCode code, const std::string& text,
          int line = __builtin_LINE()) {
-  const size_t before = OpenFds();
+  const size_t before = OpenFdsAtRest();
   {
     const memory::SharedMemory good = Value(memory::CreateShared(kSegmentSize));
     good.data.get()[9] = 99;
@@ -214,7 +214,7 @@ void LyingKeysReadNothingElse() {
 // No more than a peer takes.
 void ExportsAreLimited() {
   Pair pair = Attach(shm::Get());
-  const size_t before = OpenFds();
+  const size_t before = OpenFdsAtRest();
   std::vector<std::shared_ptr<Registration>> registrations;
   std::vector<Key> keys;
   for (size_t i = 0; i < shm::kMostSegments; ++i) {

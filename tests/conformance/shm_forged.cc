@@ -116,7 +116,7 @@ void LyingCountersAreCaught() {
 }
 
 void WrongMemoryIsRefused() {
-  const size_t before = OpenFds();
+  const size_t before = OpenFdsAtRest();
   {
     Forger forger;
     const UniqueFd unsealed = Unsealed(ConnectionBytes(kRingBytes));
@@ -154,7 +154,7 @@ void WrongMemoryIsRefused() {
 }
 
 void WrongDescriptorsAreRefused() {
-  const size_t before = OpenFds();
+  const size_t before = OpenFdsAtRest();
   for (const uint16_t version : {shm::kVersion, shm::kOldVersion}) {
     for (const size_t count : {size_t{0}, size_t{1}, size_t{2}, size_t{4}, size_t{200}}) {
       Forger forger(version);
@@ -182,7 +182,7 @@ void WrongDescriptorsAreRefused() {
 }
 
 void GarbageIsRefused() {
-  const size_t before = OpenFds();
+  const size_t before = OpenFdsAtRest();
   const auto forge = [](std::string bytes, StatusCode code, const std::string& text) {
     Forger forger;
     const Outcome outcome = Forge(forger.token, bytes, forger.fds());
@@ -211,7 +211,7 @@ void GarbageIsRefused() {
 }
 
 void AForgedAnswerIsRefused() {
-  const size_t before = OpenFds();
+  const size_t before = OpenFdsAtRest();
   const UniqueFd wake = Value(NewWakeFd());
   Answer answer;
   const auto connect = [](const std::string& bytes, const std::vector<int>& fds) {

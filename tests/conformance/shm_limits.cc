@@ -27,7 +27,7 @@ void FullDescriptorTablesAreAStatus() {
   const auto segment = Value(memory::Segment::Create(kSegmentSize));
   const auto registration = Value(shm::Get().Register(segment, 0, kSegmentSize, Access::kRead));
   Attach(shm::Get());
-  const size_t before = OpenFds();
+  const size_t before = OpenFdsAtRest();
   rlimit limit;
   Check(getrlimit(RLIMIT_NOFILE, &limit) == 0, "getrlimit");
   bool named = false;

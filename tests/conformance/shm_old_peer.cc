@@ -41,7 +41,7 @@ void CheckStreamOnly(Connection& ours, Connection& theirs) {
 }
 
 void AnOldConnectorAttaches() {
-  const size_t before = OpenFds();
+  const size_t before = OpenFdsAtRest();
   const memory::SharedMemory region = Value(memory::CreateShared(kSegmentSize));
   for (const bool offers : {false, true}) {
     Forger forger(shm::kOldVersion);
@@ -136,7 +136,7 @@ void AnOldPeerCannotBlockAWakeUp() {
 }
 
 void AnOldAcceptorIsAttachedTo() {
-  const size_t before = OpenFds();
+  const size_t before = OpenFdsAtRest();
   const memory::SharedMemory region = Value(memory::CreateShared(kSegmentSize));
   shm::Answer answer;
   answer.version = shm::kOldVersion;

@@ -102,7 +102,7 @@ void AnotherProcessEchoes() {
 }
 
 void KilledConnectorsAreForgotten() {
-  const size_t before = OpenFds();
+  const size_t before = OpenFdsAtRest();
   {
     const std::shared_ptr<TokenListener> listener = ListenHere();
     const auto run = [&](const std::string& role) {
@@ -140,7 +140,7 @@ void KilledConnectorsAreForgotten() {
 }
 
 void KilledAcceptorsAreNoticed() {
-  const size_t before = OpenFds();
+  const size_t before = OpenFdsAtRest();
   {
     Child child({"listen"});
     const TokenFrame frame = FrameFor(child.Line(), NewToken());
@@ -168,7 +168,7 @@ void KilledAcceptorsAreNoticed() {
 
 // There is no deadline here: an attempt lasts until it is given up, and leaves nothing then.
 void AStoppedAcceptorIsGivenUp() {
-  const size_t before = OpenFds();
+  const size_t before = OpenFdsAtRest();
   {
     Child child({"listen"});
     const TokenFrame frame = FrameFor(child.Line(), NewToken());

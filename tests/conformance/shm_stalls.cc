@@ -188,7 +188,7 @@ void CheckShort(const std::function<void()>& what, int line = __builtin_LINE()) 
 
 // How long a close takes is up to who passed the descriptor.
 void APeerCannotStallByWhatItPasses() {
-  const size_t before = OpenFds();
+  const size_t before = OpenFdsAtRest();
   {
     const std::shared_ptr<TokenListener> listener = ListenHere();
     std::vector<UniqueFd> others;

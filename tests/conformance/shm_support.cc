@@ -27,6 +27,18 @@ size_t OpenFds() {
   return count;
 }
 
+size_t OpenFdsAtRest() {
+  size_t count = OpenFds();
+  for (int unchanged = 0; unchanged < 5; ++unchanged) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    const size_t now = OpenFds();
+    if (now == count) continue;
+    count = now;
+    unchanged = -1;
+  }
+  return count;
+}
+
 void CheckNoFdLeaks(size_t before, int line) {
   for (int i = 0; i < 100 && OpenFds() > before; ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));

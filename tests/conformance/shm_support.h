@@ -37,6 +37,8 @@ int RunRole(const std::string& role, const std::string& argument);
 void RunBefore58(bool with_aio);
 
 size_t OpenFds();
+// What a case begins with: peers of the cases before it may still be on their way out.
+size_t OpenFdsAtRest();
 // A peer's descriptors go when the reactor hears that it has gone.
 void CheckNoFdLeaks(size_t before, int line = __builtin_LINE());
 // The status of a child that has ended.
