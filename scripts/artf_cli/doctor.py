@@ -58,7 +58,7 @@ def _python() -> Check:
 
 
 def _compiler() -> Path | None:
-    for name in (os.environ.get("CXX"), "c++", "g++", "clang++"):
+    for name in (os.environ.get("CC"), os.environ.get("CXX"), "c++", "g++", "clang++"):
         path = shutil.which(name) if name else None
         if path:
             return Path(path)

@@ -11,7 +11,11 @@ from pathlib import Path
 from artf_cli.errors import ArtfError
 
 VERSIONS = ("3.9", "3.10", "3.11")
-_SAY = "import sys, venv, ensurepip; print('%d.%d' % sys.version_info[:2])"
+# Without the current folder, whose modules may have these names.
+_SAY = (
+    "import sys; sys.path = [each for each in sys.path if each]; import venv, ensurepip; "
+    "print('%d.%d' % sys.version_info[:2])"
+)
 
 
 def _runs(path: Path, version: str) -> bool:

@@ -9,6 +9,8 @@ if sys.version_info < (3, 9):
     )
     sys.exit(1)
 
+# The checkout stays as it is.
+sys.dont_write_bytecode = True
 # In place of this file's folder, whose modules would hide others' of the same names.
 sys.path[0] = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 from artf_cli import bootstrap  # noqa: E402

@@ -138,3 +138,13 @@ def test_render_shows_details_and_cures() -> None:
         "2 usable",
     ):
         assert word in text
+
+
+def test_the_compiler_is_the_one_that_cc_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As for scripts/preflight and for Bazel."""
+    named = tmp_path / "conda-gcc"
+    named.symlink_to(str(shutil.which("g++")))
+    monkeypatch.setenv("CC", str(named))
+    assert doctor._compiler() == named

@@ -170,6 +170,68 @@ def test_what_apt_says_goes_before_the_cure(machine: Machine) -> None:
     ]
 
 
+def test_root_is_not_told_what_apt_has_done_in_vain(machine: Machine) -> None:
+    machine.user(0)
+    machine.python("3.8")
+    machine.says("apt-get", "")
+    done = machine.run("doctor")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[1:] == [
+        f"artf: Python 3.9 or newer with venv ({machine.bin}/python3 is 3.8) is missing; "
+        "put one of a module, conda or pyenv on PATH"
+    ]
+
+
+NO_WHEEL = (
+    "artf: Python 3.9, 3.10 or 3.11 for the wheel is missing; put one of a module, conda or "
+    "pyenv on PATH; scripts/artf build --python cp311 builds without it"
+)
+
+
+def test_root_gets_nothing_that_does_not_help(machine: Machine, tmp_path: Path) -> None:
+    """Where apt's Python is too new for the wheel, no compiler and no Bazel are installed."""
+    machine.user(0)
+    log = tmp_path / "log"
+    python = f"{machine.bin}/python3"
+    made = f"printf '#!{shutil.which('sh')}\\necho 3.13\\n' >{python}"
+    install = f"{made}; {shutil.which('chmod')} +x {python}"
+    machine.says("apt-get", f'echo "$@" >>{log}; [ "$1" = update ] || {{ {install}; }}')
+    done = machine.run("quickstart")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == NO_WHEEL
+    assert log.read_text().splitlines() == [
+        "update -qq",
+        "install -y -qq --no-install-recommends python3 python3-pip python3-venv",
+    ]
+    log.unlink()
+    for arguments in (["quickstart", "--python", "cp311"], ["test", "--python=cp311"]):
+        assert machine.refuses(*arguments) == [NO_WHEEL]
+    assert not log.exists()
+
+
+def test_modules_of_the_current_folder_are_not_pythons(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (machine.bin / "python3").symlink_to(sys.executable)
+    (tmp_path / "venv.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    monkeypatch.chdir(tmp_path)
+    assert machine.takes("doctor") == "python3"
+    version = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    assert interpreters._runs(Path(sys.executable), version)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_python_for_the_wheel_that_lacks_venv_is_named(machine: Machine) -> None:
+    machine.distribution("ubuntu2404")
+    machine.python("3.12")
+    machine.python("3.11", "python3.11", venv=False)
+    machine.tools()
+    python = f"Python 3.9, 3.10 or 3.11 for the wheel ({machine.bin}/python3.11 has no venv)"
+    said = machine.refuses("build")
+    assert said[0].startswith(f"artf: {python} is missing; without root: ")
+    assert f": {python}; as root run: " in said[1] and said[1].endswith(" python3.11-venv")
+
+
 @pytest.mark.parametrize(
     ("program", "answer", "named"),
     [
@@ -216,10 +278,7 @@ def test_a_newer_python_alone_does_not_run_the_wheel(machine: Machine) -> None:
     machine.python("3.12")
     machine.tools()
     for command in ("quickstart", "build", "test"):
-        assert machine.refuses(command) == [
-            "artf: Python 3.9, 3.10 or 3.11 for the wheel is missing; put one of a module, "
-            "conda or pyenv on PATH; scripts/artf build --python cp311 builds without it"
-        ]
+        assert machine.refuses(command) == [NO_WHEEL]
     assert machine.takes("build", "--python", "cp311") == "python3"
     pyenv = machine.home / ".pyenv/versions/3.10.13/bin"
     pyenv.mkdir(parents=True)
@@ -239,6 +298,8 @@ def test_a_newer_python_alone_does_not_run_the_wheel(machine: Machine) -> None:
     ],
 )
 def test_what_builds_nothing_needs_python_alone(machine: Machine, arguments: tuple[str]) -> None:
+    said = machine.refuses(*arguments)
+    assert said[-1].endswith(" python3 python3-pip python3-venv") and len(said) == 2
     machine.python("3.13")
     assert machine.takes(*arguments) == "python3"
 
@@ -248,7 +309,12 @@ def test_variables_name_what_is_not_on_the_path(machine: Machine) -> None:
     machine.tools("g++", "bazel")
     machine.says("conda-gcc", "")
     assert machine.takes("build", CC="conda-gcc", ARTF_BAZEL="/opt/bazel") == "python3"
-    assert "g++, Bazel 4 to 7; as root run" in machine.refuses("build", CC="no-such-gcc")[-1]
+    said = machine.refuses("build", CC="no-such-gcc")[-1]
+    compiler = "g++ (CC is no-such-gcc, which compiles no C++)"
+    assert f"missing on Debian GNU/Linux 12 (bookworm): {compiler}, Bazel 4 to 7; as root" in said
+    # The C compiler alone.
+    machine.says("gcc", "exit 1")
+    assert "(CC is gcc, which compiles no C++)" in machine.refuses("build", CC="gcc")[-1]
 
 
 @pytest.mark.parametrize(
