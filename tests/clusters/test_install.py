@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 MODULE = "#%Module1.0\nprepend-path PATH {}\n"
 
 
-def test_install_without_root(wheel: Path, modules: Path, tmp_path: Path) -> None:
+def test_install_without_root(wheel: Path, modules: Path) -> None:
     tag = wheel.name.split("-")[2]
     version = f"3.{tag[3:]}"
     interpreter = Path(f"/usr/bin/python{version}")
@@ -28,16 +29,21 @@ def test_install_without_root(wheel: Path, modules: Path, tmp_path: Path) -> Non
         pytest.skip(f"{interpreter} would be needed, the one that the page names")
     if os.geteuid() != 0:
         pytest.skip("only root can become another user")
-    work, scratch, site = (tmp_path / name for name in ("work", "scratch", "site"))
-    for folder in (work / "dist", scratch, site / "python"):
-        folder.mkdir(parents=True)
+    # A folder of its own: pytest's let nobody else in, and keep 1.4 GB of a failure.
+    with tempfile.TemporaryDirectory(prefix="artf-install-") as folder:
+        Path(folder).chmod(0o755)
+        install(Path(folder), wheel, version, interpreter, modules)
+
+
+def install(folder: Path, wheel: Path, version: str, interpreter: Path, modules: Path) -> None:
+    """As USER, in `folder`, from a checkout that has this wheel."""
+    work, scratch, site = (folder / name for name in ("work", "scratch", "site"))
+    for each in (work / "dist", scratch, site / "python"):
+        each.mkdir(parents=True)
     shutil.copy(wheel, work / "dist")
     shutil.copytree(REPO / "scripts/clusters", work / "scripts/clusters")
     (site / "python" / version).write_text(MODULE.format(interpreter.parent))
     shutil.chown(scratch, USER)
-    # pytest's own folders let nobody else in.
-    for folder in (tmp_path, tmp_path.parent, tmp_path.parent.parent):
-        folder.chmod(0o755)
     own = {"HOME": str(scratch), "SCRATCH": str(scratch), "MODULEPATH": str(site)}
     become = ["setpriv", f"--reuid={USER}", "--regid=nogroup", "--clear-groups"]
     commands = f"source {modules}\n{PAGE['Install']}"
@@ -60,5 +66,3 @@ def test_install_without_root(wheel: Path, modules: Path, tmp_path: Path) -> Non
     )
     assert said.stdout.strip() == "2.14.1", said.stderr
     assert (scratch / "clusters" / "digits.sbatch").exists()
-    # pytest would keep it.
-    shutil.rmtree(scratch)

@@ -40,6 +40,11 @@ def why_not() -> str:
     """Installs what is missing; empty, or why no cluster can be had here."""
     if os.geteuid() != 0:
         return "only root can make the nodes of a cluster"
+    # What nodes are made of (tests/common/nodes.py); a container's root may not.
+    kinds = ("--pid", "--fork", "--mount-proc", "--mount", "--net", "--uts", "--ipc")
+    tried = subprocess.run(["unshare", *kinds, "true"], capture_output=True, text=True)
+    if tried.returncode != 0:
+        return f"no namespaces can be made here: {tried.stderr.strip()}"
     packages = system.missing(NEEDS)
     try:
         if packages:
