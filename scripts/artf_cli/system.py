@@ -6,6 +6,7 @@ Which there are, and by which family of distributions, is said by build/requirem
 from __future__ import annotations
 
 import configparser
+import functools
 import os
 import shutil
 import subprocess
@@ -37,6 +38,7 @@ class Need:
         return any(_there(probe) for probe in self.probes)
 
 
+@functools.cache
 def _read() -> configparser.ConfigParser:
     parser = configparser.ConfigParser(delimiters=("=",), interpolation=None)
     parser.read_string(TABLE.read_text(), str(TABLE))
