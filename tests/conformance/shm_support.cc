@@ -8,6 +8,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
+
+#include "tests/common/at_rest.h"
 #include "third_party/ar_grpc/base/reactor.h"
 #include "third_party/ar_grpc/fabric/shm/connector.h"
 #include "third_party/ar_grpc/fabric/shm/listener.h"
@@ -27,17 +30,7 @@ size_t OpenFds() {
   return count;
 }
 
-size_t OpenFdsAtRest() {
-  size_t count = OpenFds();
-  for (int unchanged = 0; unchanged < 5; ++unchanged) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    const size_t now = OpenFds();
-    if (now == count) continue;
-    count = now;
-    unchanged = -1;
-  }
-  return count;
-}
+size_t OpenFdsAtRest() { return ar_grpc::testing::AtRest(OpenFds, std::chrono::milliseconds(50)); }
 
 void CheckNoFdLeaks(size_t before, int line) {
   for (int i = 0; i < 100 && OpenFds() > before; ++i) {

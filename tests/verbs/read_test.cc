@@ -15,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/common/at_rest.h"
 #include "tests/verbs/own_pair.h"
 #include "third_party/ar_grpc/base/reactor.h"
 #include "third_party/ar_grpc/fabric/verbs/verbs.h"
@@ -369,22 +370,9 @@ void HostileFrames() {
   CheckCode(client.Take().status(), StatusCode::kInvalidArgument, "order");
 }
 
-// The descriptors that stay: what the cases before this one have closed is given up meanwhile.
-size_t DescriptorsAtRest() {
-  size_t count = Descriptors();
-  auto since = std::chrono::steady_clock::now();
-  while (std::chrono::steady_clock::now() - since < kAtRest) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    if (Descriptors() == count) continue;
-    count = Descriptors();
-    since = std::chrono::steady_clock::now();
-  }
-  return count;
-}
-
 void LeavesNothing() {
   Connected();
-  const size_t before = DescriptorsAtRest();
+  const size_t before = ar_grpc::testing::AtRest(Descriptors, kAtRest);
   for (int i = 0; i < 100; ++i) {
     const Pair pair = Connected();
     End given_up;
