@@ -122,11 +122,12 @@ void PingPong(Connection& connection, int rounds, bool starts) {
       Message message;
       uint32_t number = static_cast<uint32_t>(i);
       if (sends && i % 2 == 0) {
-        const iovec part = {&number, sizeof(number)};
-        Check(Value(connection.Write(&part, 1)) == sizeof(number), "room for a word");
+        WriteAll(connection, &number, sizeof(number));
       } else if (sends) {
         std::memcpy(message.bytes.data(), &number, sizeof(number));
-        Check(Value(connection.Post(message)), "room for a message");
+        while (!Value(connection.Post(message))) {
+          if (Value(connection.ArmPost())) AwaitWake(connection);
+        }
       } else {
         while (true) {
           const bool got = i % 2 == 0 ? Value(connection.Read(&number, sizeof(number))) > 0

@@ -219,6 +219,18 @@ inline StatusOr<size_t> WriteText(Connection& connection, const std::string& tex
   return connection.Write(&part, 1);
 }
 
+// Sleeps while there is no room: what the peer has read makes room only once it has said so.
+inline void WriteAll(Connection& connection, const void* from, size_t size,
+                     int line = __builtin_LINE(), const char* file = __builtin_FILE()) {
+  const auto* const bytes = static_cast<const char*>(from);
+  for (size_t written = 0; written < size;) {
+    const iovec part = {const_cast<char*>(bytes + written), size - written};
+    const size_t wrote = Value(connection.Write(&part, 1), line, file);
+    written += wrote;
+    if (wrote == 0 && Value(connection.ArmWrite(), line, file)) AwaitWake(connection, line, file);
+  }
+}
+
 inline StatusOr<std::string> ReadText(Connection& connection, size_t size) {
   std::string text(size, '\0');
   StatusOr<size_t> got = connection.Read(text.data(), size);
