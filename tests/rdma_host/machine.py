@@ -189,7 +189,9 @@ class Machine:
                 "check the driver's name and that this machine has the programs ip, rdma and tc",
             )
         if not status.exists():
-            raise self._child.failure("died before its command ended")
+            said = self._child.stderr.read_text(errors="replace").splitlines()
+            panics = "".join(f" ({line})" for line in said if line.startswith("Kernel panic"))
+            raise self._child.failure(f"died before its command ended{panics}")
         return Outcome(int(status.read_text()), *map(self.output, STREAMS))
 
 
@@ -255,7 +257,8 @@ def _start(
     command += [f"init={init}", f"vm_folder={folder}", f"vm_address={ADDRESSES[number]}"]
     command += [f"umid=host{number}", f"uml_dir={folder}/"]
     env = {**os.environ, "TMPDIR": str(_MEMORY)}
-    command += ["con=null", "con0=null", "ssl=null"]
+    # What the kernel says of itself goes to the host's log: errors, and why it panics.
+    command += ["con=null", "con0=null,fd:2", "ssl=null"]
     passed = []
     if cable is None:
         command.append("vm_interface=veth0")
@@ -293,7 +296,7 @@ def boot(guests: Sequence[Guest], link: Link, memory_mb: int = 2048) -> Iterator
     image = prepare()
     _check_memory(memory_mb, len(guests))
     arguments = [str(image), f"mem={memory_mb}M", "root=/dev/root", "rootfstype=hostfs"]
-    arguments += ["rootflags=/", "ro", "quiet", "loglevel=1", f"vm_driver={link.driver}"]
+    arguments += ["rootflags=/", "ro", "quiet", f"vm_driver={link.driver}"]
     arguments += [f"vm_delay={link.delay_ms:g}ms", f"vm_loss={link.loss_percent:g}%"]
     if link.reorder_percent:
         arguments += [f"vm_reorder={link.reorder_percent:g}%"]
