@@ -11,6 +11,7 @@
 #include "tensorflow/core/distributed_runtime/rpc/grpc_worker_cache.h"
 #include "tensorflow/core/distributed_runtime/rpc/grpc_worker_service.h"
 #include "tensorflow/core/distributed_runtime/rpc/rpc_rendezvous_mgr.h"
+#include "third_party/ar_grpc/tensorflow/ar_tensor_channel.h"
 #include "third_party/ar_grpc/tensorflow/channel.h"
 #include "third_party/ar_grpc/tensorflow/compute_pool.h"
 
@@ -30,20 +31,23 @@ class NodeOption final : public ::grpc::ServerBuilderOption {
 }  // namespace
 
 ArServer::ArServer(const tensorflow::ServerDef& server_def, std::shared_ptr<protocol::Node> node)
-    : GrpcServer(server_def, tensorflow::Env::Default()), node_(std::move(node)) {}
+    : GrpcServer(server_def, tensorflow::Env::Default()),
+      node_(std::move(node)),
+      tensor_channel_(std::make_shared<ArTensorChannel>(node_)) {}
 
 tensorflow::Status ArServer::Create(const tensorflow::ServerDef& server_def,
                                     std::shared_ptr<protocol::Node> node,
                                     tensorflow::DeviceMgr* local_device_mgr,
                                     std::unique_ptr<tensorflow::ServerInterface>* out_server) {
-  std::unique_ptr<ArServer> server(new ArServer(server_def, node));
+  std::unique_ptr<ArServer> server(new ArServer(server_def, std::move(node)));
   tensorflow::GrpcServerOptions options;
   options.rendezvous_mgr_func = [](const tensorflow::WorkerEnv* env) {
     return new tensorflow::RpcRendezvousMgr(env);
   };
-  options.worker_func = [node](tensorflow::WorkerEnv* env, const tensorflow::ConfigProto& config) {
+  options.worker_func = [channel = server->tensor_channel_](tensorflow::WorkerEnv* env,
+                                                            const tensorflow::ConfigProto& config) {
     std::unique_ptr<tensorflow::GrpcWorker> worker = tensorflow::NewGrpcWorker(env, config);
-    worker->SetArNode(node);
+    worker->SetTensorChannel(channel);
     return worker;
   };
   options.compute_pool_func = ComputePoolFor;
@@ -72,7 +76,7 @@ tensorflow::Status ArServer::WorkerCacheFactory(
     const tensorflow::WorkerCacheFactoryOptions& options,
     tensorflow::WorkerCacheInterface** worker_cache) {
   // Made by Init just before its first call of this.
-  grpc_worker_env()->ar_node = node_;
+  grpc_worker_env()->tensor_channel = tensor_channel_;
   return GrpcServer::WorkerCacheFactory(options, worker_cache);
 }
 

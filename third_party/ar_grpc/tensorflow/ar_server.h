@@ -6,6 +6,7 @@
 
 #include "tensorflow/core/distributed_runtime/rpc/grpc_server_lib.h"
 #include "third_party/ar_grpc/protocol/node.h"
+#include "third_party/ar_grpc/tensorflow/tensor_channel.h"
 
 namespace ar_grpc {
 
@@ -29,6 +30,7 @@ class ArServer final : public tensorflow::GrpcServer {
   ArServer(const tensorflow::ServerDef& server_def, std::shared_ptr<protocol::Node> node);
 
   const std::shared_ptr<protocol::Node> node_;
+  const std::shared_ptr<TensorChannel> tensor_channel_;
 };
 
 }  // namespace ar_grpc

@@ -100,7 +100,7 @@ class RemoteAccess final : public tensorflow::CollectiveRemoteAccessDistributed 
   }
 
   // Cancels all receives and parts them from the step's cancellation manager, which may be freed
-  // after this. What TensorReceive copies is over by then (tensor_transfer.h); what TensorFlow
+  // after this. What a TensorPeer copies is over by then (tensor_channel.h); what TensorFlow
   // itself copies, the bytes of an answer that offered nothing, may not be.
   void StartAbort(const Status& status) override {
     CollectiveRemoteAccessDistributed::StartAbort(status);

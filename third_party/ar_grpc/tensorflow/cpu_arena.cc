@@ -130,9 +130,11 @@ bool CpuArena::Owns(const void* data, size_t size) const {
 }
 
 std::shared_ptr<uint8_t> CpuArena::AllocateShared(uint64_t size) {
-  auto* const data = static_cast<uint8_t*>(Allocate(ExtentAllocator::kGranule, size));
+  CpuArena* const arena = Get();
+  if (arena == nullptr) return nullptr;
+  auto* const data = static_cast<uint8_t*>(arena->Allocate(ExtentAllocator::kGranule, size));
   if (data == nullptr) return nullptr;
-  return std::shared_ptr<uint8_t>(data, [this](uint8_t* unused) { Free(unused); });
+  return std::shared_ptr<uint8_t>(data, [arena](uint8_t* unused) { arena->Free(unused); });
 }
 
 CpuArena::Counters CpuArena::counters() const {

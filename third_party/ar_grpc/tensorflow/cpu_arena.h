@@ -57,8 +57,8 @@ class CpuArena {
   bool Owns(const void* data, size_t size) const;
 
   // `size` bytes of the arena, not through TensorFlow's allocator, which TF_CPU_ALLOCATOR_USE_BFC
-  // and NUMA bypass; nullptr when it is full. Given back with the last reference.
-  std::shared_ptr<uint8_t> AllocateShared(uint64_t size);
+  // and NUMA bypass; nullptr when it is full or there is none. Given back with the last reference.
+  static std::shared_ptr<uint8_t> AllocateShared(uint64_t size);
 
   Counters counters() const;
 

@@ -6,12 +6,10 @@
 
 #include "tensorflow/core/framework/types.h"
 #include "tensorflow/core/platform/tstring.h"
-#include "third_party/ar_grpc/tensorflow/cpu_arena.h"
 
 namespace ar_grpc {
 
-bool EncodesOnPoller(const std::shared_ptr<protocol::Node>& node, bool is_dead,
-                     const tensorflow::Tensor& tensor) {
+bool EncodesOnPoller(const TensorChannel& channel, bool is_dead, const tensorflow::Tensor& tensor) {
   if (is_dead) return true;
   switch (tensor.dtype()) {
     case tensorflow::DT_VARIANT:
@@ -26,12 +24,7 @@ bool EncodesOnPoller(const std::shared_ptr<protocol::Node>& node, bool is_dead,
       break;
   }
   if (tensor.TotalBytes() <= kLargestOnPoller) return true;
-  if (!tensorflow::DataTypeCanUseMemcpy(tensor.dtype())) return false;
-  // A message refers to the tensor's bytes, and so does an offer; only one outside of the arena may
-  // have to be copied into it first (staged).
-  const CpuArena* const arena = CpuArena::Get();
-  return node == nullptr || arena == nullptr ||
-         arena->Owns(tensor.tensor_data().data(), tensor.TotalBytes());
+  return tensorflow::DataTypeCanUseMemcpy(tensor.dtype()) && !channel.MayCopy(tensor);
 }
 
 }  // namespace ar_grpc

@@ -3,10 +3,9 @@
 #define THIRD_PARTY_AR_GRPC_TENSORFLOW_POLLER_WORK_H_
 
 #include <cstddef>
-#include <memory>
 
 #include "tensorflow/core/framework/tensor.h"
-#include "third_party/ar_grpc/protocol/node.h"
+#include "third_party/ar_grpc/tensorflow/tensor_channel.h"
 
 namespace ar_grpc {
 
@@ -14,10 +13,9 @@ namespace ar_grpc {
 // many connections, which wait meanwhile, and 64 KiB take about as long as waking another thread.
 inline constexpr size_t kLargestOnPoller = 64 * 1024;
 
-// Whether the response to a RecvTensor request with `tensor` is made in little time whatever its
-// size: because it is small, or its bytes are referred to and not copied.
-bool EncodesOnPoller(const std::shared_ptr<protocol::Node>& node, bool is_dead,
-                     const tensorflow::Tensor& tensor);
+// Whether the response to a RecvTensor request with `tensor` is made by `channel` in little time
+// whatever its size: because it is small, or its bytes are referred to and not copied.
+bool EncodesOnPoller(const TensorChannel& channel, bool is_dead, const tensorflow::Tensor& tensor);
 
 }  // namespace ar_grpc
 

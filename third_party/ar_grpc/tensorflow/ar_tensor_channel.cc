@@ -1,0 +1,125 @@
+// Copyright 2026 The AR-gRPC TensorFlow authors. Licensed under the Apache License, Version 2.0.
+
+#include "third_party/ar_grpc/tensorflow/ar_tensor_channel.h"
+
+#include <cstdint>
+#include <optional>
+
+#include "grpcpp/support/slice.h"
+#include "tensorflow/core/distributed_runtime/rpc/grpc_tensor_coding.h"
+#include "tensorflow/core/framework/types.h"
+#include "tensorflow/core/platform/env.h"
+#include "third_party/ar_grpc/protocol/rendezvous_messages.h"
+#include "third_party/ar_grpc/protocol/sender.h"
+#include "third_party/ar_grpc/tensorflow/ar_tensor_peer.h"
+#include "third_party/ar_grpc/tensorflow/cpu_arena.h"
+
+namespace ar_grpc {
+namespace {
+
+using protocol::Link;
+using protocol::Node;
+using protocol::Sender;
+using tensorflow::Tensor;
+
+tensorflow::Status ToTensorFlow(const Status& status) {
+  if (status.ok()) return tensorflow::OkStatus();
+  return tensorflow::Status(static_cast<absl::StatusCode>(status.code()), status.message());
+}
+
+Sender SenderOf(const std::shared_ptr<Node>& node) {
+  // Called within the Sender's call, which holds the node. Every node of runtime.h has a selector.
+  return Sender(
+      node, CpuArena::AllocateShared, [from = node.get()](const Link* link, const auto& situation) {
+        return from->selector()->Choose(link == nullptr ? "tcp" : link->fabric(), situation);
+      });
+}
+
+// Offers `tensor` to who asks in `options`, if that is how it travels best.
+std::optional<protocol::Offer> TryOffer(const std::shared_ptr<Node>& node,
+                                        const google::protobuf::Any& options, const Tensor& tensor,
+                                        std::function<void()> released) {
+  if (options.type_url() != protocol::Ask::kType) return std::nullopt;
+  const StatusOr<protocol::Ask> ask = protocol::DecodeAsk(options.value());
+  if (!ask.ok()) return std::nullopt;
+  protocol::SourceBuffer source;
+  const tensorflow::StringPiece bytes = tensor.tensor_data();
+  source.data = reinterpret_cast<const uint8_t*>(bytes.data());
+  source.size = bytes.size();
+  source.keep = std::make_shared<Tensor>(tensor);
+  return SenderOf(node).TryOffer(*ask, std::move(source), std::move(released));
+}
+
+}  // namespace
+
+std::shared_ptr<TensorPeer> ArTensorChannel::NewPeer(std::shared_ptr<const TensorCaller> caller) {
+  return NewArTensorPeer(node_, std::move(caller));
+}
+
+bool ArTensorChannel::ServeOwnCall(const tensorflow::RecvTensorRequest& request,
+                                   ::grpc::ByteBuffer* response, tensorflow::Status* status) {
+  if (request.transport_options().type_url() != protocol::ChunkRequest::kType) return false;
+  *status = tensorflow::OkStatus();
+  const auto asked = protocol::DecodeChunkRequest(request.transport_options().value());
+  if (!asked.ok()) {
+    *status = ToTensorFlow(asked.status());
+    return true;
+  }
+  StatusOr<Sender::Piece> piece = SenderOf(node_).ServeChunk(*asked);
+  if (!piece.ok()) {
+    *status = ToTensorFlow(piece.status());
+    return true;
+  }
+  if (piece->length == 0) return true;
+  auto keep = std::make_unique<std::shared_ptr<const void>>(std::move(piece->keep));
+  ::grpc::Slice slice(
+      const_cast<uint8_t*>(piece->data), piece->length,
+      [](void* kept) {
+        std::unique_ptr<std::shared_ptr<const void>>(
+            static_cast<std::shared_ptr<const void>*>(kept));
+      },
+      keep.release());
+  ::grpc::ByteBuffer bytes(&slice, 1);
+  response->Swap(&bytes);
+  return true;
+}
+
+tensorflow::Status ArTensorChannel::Encode(const tensorflow::RecvTensorRequest& request,
+                                           bool is_dead, const Tensor& tensor, bool require_ack,
+                                           ::grpc::ByteBuffer* response) {
+  if (!is_dead && tensorflow::DataTypeCanUseMemcpy(tensor.dtype())) {
+    if (const auto offer = TryOffer(node_, request.transport_options(), tensor, nullptr)) {
+      tensorflow::RecvTensorResponse message;
+      message.mutable_tensor()->set_dtype(tensor.dtype());
+      tensor.shape().AsProto(message.mutable_tensor()->mutable_tensor_shape());
+      message.set_require_ack(require_ack);
+      message.set_send_start_micros(tensorflow::Env::Default()->NowMicros());
+      Pack(*offer, message.mutable_transport_options());
+      tensorflow::grpc::EncodeRecvTensorResponseToByteBuffer(message, response);
+      return tensorflow::OkStatus();
+    }
+  }
+  return TensorChannel::Encode(request, is_dead, tensor, require_ack, response);
+}
+
+// A message refers to the tensor's bytes, and so does an offer; only one outside of the arena may
+// have to be copied into it first (staged).
+bool ArTensorChannel::MayCopy(const Tensor& tensor) const {
+  const CpuArena* const arena = CpuArena::Get();
+  return arena != nullptr && !arena->Owns(tensor.tensor_data().data(), tensor.TotalBytes());
+}
+
+bool ArTensorChannel::OfferBuffer(const tensorflow::RecvBufRequest& request, const Tensor& tensor,
+                                  std::function<void()> sent, tensorflow::RecvBufResponse* response,
+                                  tensorflow::Status* status) {
+  *status = tensorflow::OkStatus();
+  if (sent != nullptr) {
+    if (const auto offer = TryOffer(node_, request.transport_options(), tensor, std::move(sent))) {
+      Pack(*offer, response->mutable_transport_options());
+      return true;
+    }
+  }
+  return TensorChannel::OfferBuffer(request, tensor, nullptr, response, status);
+}
+
+}  // namespace ar_grpc

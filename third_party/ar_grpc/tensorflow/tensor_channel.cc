@@ -1,0 +1,107 @@
+// Copyright 2026 The AR-gRPC TensorFlow authors. Licensed under the Apache License, Version 2.0.
+
+#include "third_party/ar_grpc/tensorflow/tensor_channel.h"
+
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "grpcpp/support/slice.h"
+#include "tensorflow/core/distributed_runtime/rpc/grpc_tensor_coding.h"
+#include "tensorflow/core/framework/device_base.h"
+#include "tensorflow/core/framework/types.h"
+#include "tensorflow/core/platform/errors.h"
+#include "tensorflow/core/util/device_name_utils.h"
+#include "third_party/ar_grpc/protocol/cost_model.h"
+
+namespace ar_grpc {
+namespace {
+
+tensorflow::Status CheckSize(const tensorflow::Tensor& tensor) {
+  if (static_cast<uint64_t>(tensor.TotalBytes()) <= protocol::kEagerLimit) {
+    return tensorflow::OkStatus();
+  }
+  return tensorflow::errors::InvalidArgument(
+      "a tensor of ", tensor.TotalBytes(), " bytes, shape ", tensor.shape().DebugString(),
+      ", does not fit into one message of 2 GiB, and the peer cannot fetch it in parts: run the "
+      "peer with grpc+ar, too, or split the tensor");
+}
+
+}  // namespace
+
+bool ParseChunk(::grpc::ByteBuffer* source, TensorCaller::Chunk* chunk) {
+  if (source->Length() != chunk->size) return false;
+  if (chunk->size == 0) return true;
+  std::vector<::grpc::Slice> slices;
+  if (!source->Dump(&slices).ok() || !chunk->gate->BeginWrite()) return false;
+  uint8_t* into = chunk->into;
+  for (const ::grpc::Slice& slice : slices) {
+    std::memcpy(into, slice.begin(), slice.size());
+    into += slice.size();
+  }
+  chunk->gate->EndWrite();
+  return true;
+}
+
+void TensorPeer::ReceiveTensor(tensorflow::CallOptions* options,
+                               const tensorflow::RecvTensorRequest& request,
+                               tensorflow::TensorResponse*,
+                               Call<tensorflow::RecvTensorRequest> call,
+                               tensorflow::StatusCallback done) {
+  call(options, request, std::move(done));
+}
+
+void TensorPeer::ReceiveBuffer(tensorflow::CallOptions* options,
+                               std::shared_ptr<tensorflow::RecvBufRequest> request,
+                               tensorflow::RecvBufResponse*, Call<tensorflow::RecvBufRequest> call,
+                               tensorflow::StatusCallback done) {
+  call(options, *request, std::move(done));
+}
+
+const std::shared_ptr<TensorChannel>& TensorChannel::InResponses() {
+  // Never destroyed: workers may be made until the process ends.
+  static const auto* const channel =
+      new std::shared_ptr<TensorChannel>(std::make_shared<TensorChannel>());
+  return *channel;
+}
+
+std::shared_ptr<TensorPeer> TensorChannel::NewPeer(std::shared_ptr<const TensorCaller>) {
+  return std::make_shared<TensorPeer>();
+}
+
+bool TensorChannel::ServeOwnCall(const tensorflow::RecvTensorRequest&, ::grpc::ByteBuffer*,
+                                 tensorflow::Status*) {
+  return false;
+}
+
+tensorflow::Status TensorChannel::Encode(const tensorflow::RecvTensorRequest&, bool is_dead,
+                                         const tensorflow::Tensor& tensor, bool require_ack,
+                                         ::grpc::ByteBuffer* response) {
+  TF_RETURN_IF_ERROR(CheckSize(tensor));
+  tensorflow::grpc::EncodeTensorToByteBuffer(is_dead, tensor, require_ack, response);
+  return tensorflow::OkStatus();
+}
+
+bool TensorChannel::MayCopy(const tensorflow::Tensor&) const { return false; }
+
+bool TensorChannel::OfferBuffer(const tensorflow::RecvBufRequest&, const tensorflow::Tensor& tensor,
+                                std::function<void()>, tensorflow::RecvBufResponse*,
+                                tensorflow::Status* status) {
+  *status = CheckSize(tensor);
+  return false;
+}
+
+bool IsHostMemory(tensorflow::DeviceBase* device) {
+  // A device without accelerator info may be one all the same, as XLA's are.
+  return device != nullptr && device->tensorflow_accelerator_device_info() == nullptr &&
+         device->attributes().device_type() == tensorflow::DEVICE_CPU;
+}
+
+bool IsHostMemory(const tensorflow::RecvBufRequest& request) {
+  // buf_ptr is where the tensor lies, on whatever device.
+  tensorflow::DeviceNameUtils::ParsedName device;
+  return tensorflow::DeviceNameUtils::ParseFullName(request.dst_device(), &device) &&
+         device.type == tensorflow::DEVICE_CPU;
+}
+
+}  // namespace ar_grpc
