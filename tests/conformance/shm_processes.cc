@@ -43,12 +43,7 @@ void Echo(Connection& connection) {
   while (true) {
     const StatusOr<size_t> got = connection.Read(buffer.data(), buffer.size());
     if (!got.ok()) return;
-    for (size_t sent = 0; sent < *got;) {
-      const iovec part = {buffer.data() + sent, *got - sent};
-      const size_t wrote = Value(connection.Write(&part, 1));
-      sent += wrote;
-      if (wrote == 0 && Value(connection.ArmWrite())) AwaitWake(connection);
-    }
+    WriteAll(connection, buffer.data(), *got);
     if (*got == 0) {
       const StatusOr<bool> armed = connection.ArmRead();
       if (armed.ok() && *armed) AwaitWake(connection);

@@ -219,7 +219,8 @@ inline StatusOr<size_t> WriteText(Connection& connection, const std::string& tex
   return connection.Write(&part, 1);
 }
 
-// Sleeps while there is no room: what the peer has read makes room only once it has said so.
+// Writes all of it, and sleeps while there is no room: what the peer has read is room for a writer
+// only once the peer has said so.
 inline void WriteAll(Connection& connection, const void* from, size_t size,
                      int line = __builtin_LINE(), const char* file = __builtin_FILE()) {
   const auto* const bytes = static_cast<const char*>(from);

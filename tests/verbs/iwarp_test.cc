@@ -100,10 +100,9 @@ Status Try(const std::string& frame) {
   return client.Take().status();
 }
 
-// Speaks no iWARP, and stays until it is refused: soft-iWARP takes the end of a connection that it
-// has not accepted yet for its listener's, and closes that. (Linux 6.1, siw_cm_llp_state_change:
-// the callback of a socket that is not accepted has its listener's data.) rping's listener goes
-// likewise.
+// Speaks no iWARP, and stays until it is refused. Hanging up at once could close the listener:
+// Linux 6.1's soft-iWARP takes the end of a connection that it has not accepted yet for the
+// listener's own (siw_cm_llp_state_change runs with the listener's data), whoever listens.
 void SayNonsense(const IwarpInvitation& invitation) {
   sockaddr_in address = {};
   address.sin_family = AF_INET;
