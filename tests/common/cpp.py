@@ -56,6 +56,7 @@ UNITS = {
     "hello_test": ["base/random.cc", "protocol/hello*.cc"],
     "limits_test": ["base/limits.cc"],
     "log_test": ["base/log.cc"],
+    "mpi_messages_test": ["mpi/messages.cc"],
     "node_test": _TRANSFER,
     "pinned_ranges_test": [*_TRANSFER, "memory/extent_allocator.cc"],
     "rendezvous_messages_test": ["protocol/rendezvous_messages.cc"],

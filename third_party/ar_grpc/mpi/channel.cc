@@ -45,6 +45,12 @@ StatusOr<std::unique_ptr<Channel>> Channel::Start(const Options& options,
   return std::unique_ptr<Channel>(new Channel(std::move(progress)));
 }
 
+namespace {
+std::atomic<const Channel*> started{nullptr};
+}  // namespace
+
+const Channel* Channel::IfStarted() { return started; }
+
 StatusOr<Channel*> Channel::Get() {
   // For ever: other threads may use it while the process exits.
   static const auto* const channel = new StatusOr<std::unique_ptr<Channel>>(Start(Options()));
@@ -53,6 +59,7 @@ StatusOr<Channel*> Channel::Get() {
     if (channel->ok()) (**channel)->Stop();
   });
   (void)registered;
+  started = (*channel)->get();
   return (*channel)->get();
 }
 

@@ -64,6 +64,8 @@ class Channel {
                                                   std::unique_ptr<Library> library = nullptr);
   // The process's own: started by the first call, ended when the process exits. Its error stays.
   static StatusOr<Channel*> Get();
+  // The same where Get has started it; else null.
+  static const Channel* IfStarted();
   // Stop()s. What still waits ends with kCancelled.
   ~Channel();
   Channel(const Channel&) = delete;

@@ -143,6 +143,7 @@ void Engine::End(Transfer& transfer, Status status) {
     counts_.kept_bytes -= transfer.size;
   }
   by_key_.erase(KeyOf(transfer.send, transfer.rank, transfer.tag));
+  if (status.ok()) (transfer.send ? counts_.sent : counts_.received) += transfer.size;
   Tell(transfer, std::move(status), std::move(transfers_.extract(transfer.id).mapped()));
 }
 

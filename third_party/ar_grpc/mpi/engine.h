@@ -46,6 +46,8 @@ struct Counts {
   std::atomic<uint64_t> kept_bytes{0};  // theirs
   std::atomic<uint64_t> strays{0};      // messages that were nobody's, so far
   std::atomic<uint64_t> turns{0};       // how often MPI was let work, so far
+  std::atomic<uint64_t> sent{0};        // bytes of sends that have ended well, so far
+  std::atomic<uint64_t> received{0};    // the same of receives
 };
 
 // The transfers of a process, and nothing of threads: all calls come from one.

@@ -6,12 +6,13 @@ import os
 import warnings
 
 LIBRARY = "libtensorflow_ar.so"
+PROTOCOLS = ("grpc+ar", "grpc+mpi")
 
 _handle = None
 
 
 def load():
-  """Registers the server protocol `grpc+ar`. Idempotent; ImportError names a missing library."""
+  """Registers our server protocols. Idempotent; ImportError names a missing library."""
   global _handle
   if _handle is not None:
     return
@@ -29,21 +30,21 @@ def load():
 
 
 def load_on_import():
-  """load() for `import tensorflow`, which must not fail for those who never ask for `grpc+ar`."""
+  """load() for `import tensorflow`, which must not fail for those who never ask for our protocols."""
   try:
     load()
   except ImportError as error:
-    warnings.warn(f"grpc+ar is not available: {error}", RuntimeWarning, stacklevel=2)
+    warnings.warn(f"{', '.join(PROTOCOLS)} are not available: {error}", RuntimeWarning, stacklevel=2)
 
 
 def check_protocol(protocol):
   """ImportError with the reason where a server of `protocol` needs a library that cannot be loaded."""
-  if protocol == "grpc+ar":
+  if protocol in PROTOCOLS:
     load()
 
 
 def session_target(target):
-  """`target` (bytes or None), as "grpc+ar://…" where a `grpc+ar` server of this process serves it.
+  """`target` (bytes or None), as "grpc+ar://…" where one of our servers in this process serves it.
 
   Every server announces itself as "grpc://…", so that a session would be stock's.
   """
@@ -58,10 +59,11 @@ def session_target(target):
 
 
 def status():
-  """What `grpc+ar` has done in this process, as a dict of counters.
+  """What our protocols have done in this process, as a dict of counters.
 
   Among them: `stream_bytes_sent`, `rendezvous_bytes` (read straight out of peers' memory),
-  `chunk_bytes`, `offers_open`, `links`, `paths` (server address to fabric), `arena` (once a server
+  `chunk_bytes`, `mpi_bytes_sent`, `mpi_bytes_received`, `offers_open`, `links`, `paths` (server
+  address to fabric), `arena` (once a server
   runs), `protocols` (the table of protocols by size, measured on this machine, as text), and
   `protocols_outside_arena` (that of tensors in memory of other allocators).
   """

@@ -22,11 +22,6 @@ using protocol::Node;
 using protocol::Sender;
 using tensorflow::Tensor;
 
-tensorflow::Status ToTensorFlow(const Status& status) {
-  if (status.ok()) return tensorflow::OkStatus();
-  return tensorflow::Status(static_cast<absl::StatusCode>(status.code()), status.message());
-}
-
 Sender SenderOf(const std::shared_ptr<Node>& node) {
   // Called within the Sender's call, which holds the node. Every node of runtime.h has a selector.
   return Sender(
@@ -56,31 +51,27 @@ std::shared_ptr<TensorPeer> ArTensorChannel::NewPeer(std::shared_ptr<const Tenso
   return NewArTensorPeer(node_, std::move(caller));
 }
 
-bool ArTensorChannel::ServeOwnCall(const tensorflow::RecvTensorRequest& request,
-                                   ::grpc::ByteBuffer* response, tensorflow::Status* status) {
+bool ArTensorChannel::ServeOwnCall(tensorflow::CallOptions*,
+                                   const tensorflow::RecvTensorRequest& request,
+                                   ::grpc::ByteBuffer* response,
+                                   const tensorflow::StatusCallback& done) {
   if (request.transport_options().type_url() != protocol::ChunkRequest::kType) return false;
-  *status = tensorflow::OkStatus();
   const auto asked = protocol::DecodeChunkRequest(request.transport_options().value());
-  if (!asked.ok()) {
-    *status = ToTensorFlow(asked.status());
-    return true;
+  StatusOr<Sender::Piece> piece =
+      asked.ok() ? SenderOf(node_).ServeChunk(*asked) : StatusOr<Sender::Piece>(asked.status());
+  if (piece.ok() && piece->length > 0) {
+    auto keep = std::make_unique<std::shared_ptr<const void>>(std::move(piece->keep));
+    ::grpc::Slice slice(
+        const_cast<uint8_t*>(piece->data), piece->length,
+        [](void* kept) {
+          std::unique_ptr<std::shared_ptr<const void>>(
+              static_cast<std::shared_ptr<const void>*>(kept));
+        },
+        keep.release());
+    ::grpc::ByteBuffer bytes(&slice, 1);
+    response->Swap(&bytes);
   }
-  StatusOr<Sender::Piece> piece = SenderOf(node_).ServeChunk(*asked);
-  if (!piece.ok()) {
-    *status = ToTensorFlow(piece.status());
-    return true;
-  }
-  if (piece->length == 0) return true;
-  auto keep = std::make_unique<std::shared_ptr<const void>>(std::move(piece->keep));
-  ::grpc::Slice slice(
-      const_cast<uint8_t*>(piece->data), piece->length,
-      [](void* kept) {
-        std::unique_ptr<std::shared_ptr<const void>>(
-            static_cast<std::shared_ptr<const void>*>(kept));
-      },
-      keep.release());
-  ::grpc::ByteBuffer bytes(&slice, 1);
-  response->Swap(&bytes);
+  done(ToTensorFlow(piece.status()));
   return true;
 }
 

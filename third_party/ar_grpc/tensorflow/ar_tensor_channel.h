@@ -22,8 +22,8 @@ class ArTensorChannel final : public TensorChannel {
 
   std::shared_ptr<TensorPeer> NewPeer(std::shared_ptr<const TensorCaller> caller) override;
   // Those that ask for a chunk of an offered tensor, or release it.
-  bool ServeOwnCall(const tensorflow::RecvTensorRequest& request, ::grpc::ByteBuffer* response,
-                    tensorflow::Status* status) override;
+  bool ServeOwnCall(tensorflow::CallOptions* options, const tensorflow::RecvTensorRequest& request,
+                    ::grpc::ByteBuffer* response, const tensorflow::StatusCallback& done) override;
   tensorflow::Status Encode(const tensorflow::RecvTensorRequest& request, bool is_dead,
                             const tensorflow::Tensor& tensor, bool require_ack,
                             ::grpc::ByteBuffer* response) override;

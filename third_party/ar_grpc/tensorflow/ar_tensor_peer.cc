@@ -22,11 +22,6 @@ using protocol::Node;
 using protocol::Receiver;
 using tensorflow::Tensor;
 
-Status FromTensorFlow(const tensorflow::Status& status) {
-  if (status.ok()) return OkStatus();
-  return Status(static_cast<StatusCode>(status.code()), std::string(status.message()));
-}
-
 // A TensorCaller as the protocol has it.
 class Calls final : public protocol::ChunkCaller {
  public:
@@ -113,7 +108,6 @@ class TensorReceive : public std::enable_shared_from_this<TensorReceive> {
   // Nothing of this is used after it but by who holds it.
   void End(const tensorflow::Status& status, const tensorflow::StatusCallback& done);
   void Cancel();
-  tensorflow::Status Annotated(const Status& status) const;
 
   const std::shared_ptr<const TensorCaller> caller_;
   const std::shared_ptr<Receiver> receiver_;
@@ -204,21 +198,14 @@ void TensorReceive::Fetch(const std::string& bytes, protocol::TargetBuffer targe
   const StatusOr<protocol::Offer> offer = protocol::DecodeOffer(bytes);
   if (!offer.ok()) {
     return GiveUp(
-        Annotated(Status(StatusCode::kInternal, caller_->target + ": " + offer.status().message())),
+        OfTransfer(Status(StatusCode::kInternal, caller_->target + ": " + offer.status().message()),
+                   caller_->target),
         done);
   }
-  receiver_->Start(
-      *offer, std::move(target), [self = shared_from_this(), done](const Status& status) {
-        self->End(status.ok() ? tensorflow::OkStatus() : self->Annotated(status), done);
-      });
-}
-
-tensorflow::Status TensorReceive::Annotated(const Status& status) const {
-  // ClusterCoordinator tells whose failure it was by this text, as gRPC's errors have it.
-  return tensorflow::Status(
-      static_cast<absl::StatusCode>(status.code()),
-      absl::StrCat(status.message(), "\nAdditional GRPC error information from remote target ",
-                   caller_->target, " while calling RecvTensor"));
+  receiver_->Start(*offer, std::move(target),
+                   [self = shared_from_this(), done](const Status& status) {
+                     self->End(OfTransfer(status, self->caller_->target), done);
+                   });
 }
 
 class ArTensorPeer final : public TensorPeer {

@@ -2,10 +2,12 @@
 
 #include "third_party/ar_grpc/tensorflow/channel.h"
 
+#include "absl/strings/match.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/security/credentials.h"
 #include "tensorflow/tsl/platform/errors.h"
 #include "third_party/ar_grpc/grpc/channel_args.h"
+#include "third_party/ar_grpc/tensorflow/protocol_names.h"
 #include "third_party/ar_grpc/tensorflow/runtime.h"
 
 namespace ar_grpc {
@@ -29,10 +31,12 @@ tsl::Status NewChannel(const std::shared_ptr<protocol::Node>& node, const std::s
   return tsl::OkStatus();
 }
 
-tsl::Status NewSessionChannel(const std::string& host_port,
-                              const tensorflow::RPCOptions* rpc_options,
+tsl::Status NewSessionChannel(const std::string& target, const tensorflow::RPCOptions* rpc_options,
                               tsl::SharedGrpcChannelPtr* channel) {
-  return NewChannel(SessionNode(), host_port, rpc_options, channel);
+  const std::string host_port = HostPortOfTarget(target);
+  return absl::StartsWith(target, kArScheme)
+             ? NewChannel(SessionNode(), host_port, rpc_options, channel)
+             : tsl::NewHostPortGrpcChannel(host_port, rpc_options, channel);
 }
 
 }  // namespace ar_grpc

@@ -22,9 +22,9 @@ tsl::Status NewChannel(const std::shared_ptr<protocol::Node>& node, const std::s
                        const tensorflow::RPCOptions* rpc_options,
                        tsl::SharedGrpcChannelPtr* channel);
 
-// The same for a session of this process: all of them are of one node, and so share connections.
-tsl::Status NewSessionChannel(const std::string& host_port,
-                              const tensorflow::RPCOptions* rpc_options,
+// The channel of a session of this process to `target`, such as "grpc+ar://host:port". Where it
+// names grpc+ar, AR is on: all of them are of one node, and so share connections.
+tsl::Status NewSessionChannel(const std::string& target, const tensorflow::RPCOptions* rpc_options,
                               tsl::SharedGrpcChannelPtr* channel);
 
 }  // namespace ar_grpc

@@ -11,6 +11,8 @@ namespace ar_grpc {
 // The value of `ServerDef.protocol`, of a ClusterResolver's `rpc_layer`, and of a target's scheme.
 inline constexpr absl::string_view kArProtocol = "grpc+ar";
 inline constexpr absl::string_view kArScheme = "grpc+ar://";
+inline constexpr absl::string_view kMpiProtocol = "grpc+mpi";
+inline constexpr absl::string_view kMpiScheme = "grpc+mpi://";
 // The scheme under which servers of every protocol announce themselves (`Server.target`).
 inline constexpr absl::string_view kStockScheme = "grpc://";
 

@@ -86,8 +86,10 @@ std::shared_ptr<protocol::Node> NewNode() {
 
 }  // namespace
 
+void LogByTensorFlow() { SetLogSink(ToTensorFlowLog); }
+
 tensorflow::Status CheckClient() {
-  SetLogSink(ToTensorFlowLog);
+  LogByTensorFlow();
   const auto allowed = Allowed();
   if (!allowed.ok()) return tensorflow::errors::InvalidArgument(allowed.status().message());
   return tensorflow::OkStatus();

@@ -18,6 +18,9 @@ tensorflow::Status NewServerNode(std::shared_ptr<protocol::Node>* node);
 // InvalidArgument as above, for a session.
 tensorflow::Status CheckClient();
 
+// What the layers below have to say goes to TensorFlow's log from now on.
+void LogByTensorFlow();
+
 // The table of schemes that this process uses for tensors in its arena, or for those elsewhere, for
 // people and tools; measures where nothing was yet.
 std::string SchemesText(bool in_arena);

@@ -1,6 +1,6 @@
 // Copyright 2026 The AR-gRPC TensorFlow authors. Licensed under the Apache License, Version 2.0.
 
-// Registers sessions whose target is `grpc+ar://host:port`.
+// Registers sessions whose target is `grpc+ar://host:port` or `grpc+mpi://host:port`.
 
 #include "tensorflow/core/common_runtime/session_factory.h"
 
@@ -20,12 +20,14 @@ namespace {
 class ArSessionFactory : public tensorflow::SessionFactory {
  public:
   bool AcceptsOptions(const tensorflow::SessionOptions& options) override {
-    return absl::StartsWith(options.target, kArScheme);
+    return absl::StartsWith(options.target, kArScheme) ||
+           absl::StartsWith(options.target, kMpiScheme);
   }
 
   tensorflow::Status NewSession(const tensorflow::SessionOptions& options,
                                 tensorflow::Session** out_session) override {
-    TF_RETURN_IF_ERROR(CheckClient());
+    // A session's own RPCs are stock gRPC's but where the target names grpc+ar.
+    if (absl::StartsWith(options.target, kArScheme)) TF_RETURN_IF_ERROR(CheckClient());
     std::unique_ptr<tensorflow::GrpcSession> session;
     TF_RETURN_IF_ERROR(tensorflow::GrpcSession::Create(options, &session));
     *out_session = session.release();

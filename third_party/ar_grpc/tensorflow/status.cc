@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "third_party/ar_grpc/mpi/channel.h"
 #include "third_party/ar_grpc/protocol/node.h"
 #include "third_party/ar_grpc/tensorflow/cpu_arena.h"
 #include "third_party/ar_grpc/tensorflow/runtime.h"
@@ -52,12 +53,16 @@ protocol::Counters Sum(const std::vector<std::shared_ptr<protocol::Node>>& nodes
 std::string StatusText() {
   const std::vector<std::shared_ptr<protocol::Node>> nodes = protocol::AllNodes();
   const protocol::Counters counters = Sum(nodes);
+  const mpi::Channel* const mpi = mpi::Channel::IfStarted();
   std::string json = absl::StrCat(
       "{\"stream_bytes_sent\":", counters.stream_bytes_sent,
       ",\"stream_bytes_received\":", counters.stream_bytes_received,
       ",\"rendezvous\":", counters.rendezvous, ",\"rendezvous_bytes\":", counters.rendezvous_bytes,
-      ",\"chunk_bytes\":", counters.chunk_bytes, ",\"staged_bytes\":", counters.staged_bytes,
-      ",\"offers_open\":", counters.offers_open, ",\"links\":", counters.links);
+      ",\"chunk_bytes\":", counters.chunk_bytes,
+      ",\"mpi_bytes_sent\":", mpi == nullptr ? 0 : mpi->counts().sent.load(),
+      ",\"mpi_bytes_received\":", mpi == nullptr ? 0 : mpi->counts().received.load(),
+      ",\"staged_bytes\":", counters.staged_bytes, ",\"offers_open\":", counters.offers_open,
+      ",\"links\":", counters.links);
   absl::StrAppend(&json, ",\"paths\":{");
   const char* comma = "";
   std::map<std::string, std::string> paths;

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "grpcpp/support/slice.h"
 #include "tensorflow/core/distributed_runtime/rpc/grpc_tensor_coding.h"
 #include "tensorflow/core/framework/device_base.h"
@@ -69,8 +70,8 @@ std::shared_ptr<TensorPeer> TensorChannel::NewPeer(std::shared_ptr<const TensorC
   return std::make_shared<TensorPeer>();
 }
 
-bool TensorChannel::ServeOwnCall(const tensorflow::RecvTensorRequest&, ::grpc::ByteBuffer*,
-                                 tensorflow::Status*) {
+bool TensorChannel::ServeOwnCall(tensorflow::CallOptions*, const tensorflow::RecvTensorRequest&,
+                                 ::grpc::ByteBuffer*, const tensorflow::StatusCallback&) {
   return false;
 }
 
@@ -102,6 +103,24 @@ bool IsHostMemory(const tensorflow::RecvBufRequest& request) {
   tensorflow::DeviceNameUtils::ParsedName device;
   return tensorflow::DeviceNameUtils::ParseFullName(request.dst_device(), &device) &&
          device.type == tensorflow::DEVICE_CPU;
+}
+
+tensorflow::Status ToTensorFlow(const Status& status) {
+  if (status.ok()) return tensorflow::OkStatus();
+  return tensorflow::Status(static_cast<absl::StatusCode>(status.code()), status.message());
+}
+
+Status FromTensorFlow(const tensorflow::Status& status) {
+  if (status.ok()) return OkStatus();
+  return Status(static_cast<StatusCode>(status.code()), std::string(status.message()));
+}
+
+tensorflow::Status OfTransfer(const Status& status, const std::string& target) {
+  if (status.ok()) return tensorflow::OkStatus();
+  return tensorflow::Status(
+      static_cast<absl::StatusCode>(status.code()),
+      absl::StrCat(status.message(), "\nAdditional GRPC error information from remote target ",
+                   target, " while calling RecvTensor"));
 }
 
 }  // namespace ar_grpc

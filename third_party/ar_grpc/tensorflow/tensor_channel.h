@@ -15,6 +15,7 @@
 #include "tensorflow/core/lib/core/threadpool.h"
 #include "tensorflow/core/platform/status.h"
 #include "tensorflow/core/protobuf/worker.pb.h"
+#include "third_party/ar_grpc/base/status.h"
 #include "third_party/ar_grpc/protocol/write_gate.h"
 
 // How tensors travel between servers. TensorFlow asks for each by a RecvTensor or RecvBuf call; a
@@ -90,9 +91,11 @@ class TensorChannel {
   // --- the sender's side ---
 
   // Whether `request` is one of the channel's own, as its TensorPeer makes them by TensorCaller.
-  // Then `status` is the outcome, and `response` what the peer's chunk gets: no protobuf.
-  virtual bool ServeOwnCall(const tensorflow::RecvTensorRequest& request,
-                            ::grpc::ByteBuffer* response, tensorflow::Status* status);
+  // Then `done` is called, perhaps later, and `response` is what the peer's chunk gets: no
+  // protobuf. `options` tell of a call that nobody waits for any more; all stay until `done`.
+  virtual bool ServeOwnCall(tensorflow::CallOptions* options,
+                            const tensorflow::RecvTensorRequest& request,
+                            ::grpc::ByteBuffer* response, const tensorflow::StatusCallback& done);
 
   // Writes the response to a RecvTensor request: the bytes, or how the peer gets them.
   // InvalidArgument for a tensor that is too large for one message and cannot go another way to
@@ -118,6 +121,14 @@ class TensorChannel {
 // write. To others TensorFlow itself copies the bytes of a response.
 bool IsHostMemory(tensorflow::DeviceBase* device);
 bool IsHostMemory(const tensorflow::RecvBufRequest& request);
+
+// Between TensorFlow's statuses and ours, which have the same codes.
+tensorflow::Status ToTensorFlow(const Status& status);
+Status FromTensorFlow(const tensorflow::Status& status);
+
+// What failed while a tensor of `target` was brought in. ClusterCoordinator tells whose failure it
+// was by this text, as gRPC's errors have it.
+tensorflow::Status OfTransfer(const Status& status, const std::string& target);
 
 // Takes `Message`, which has a kType and an Encode, as a request's or response's options.
 template <typename Message>

@@ -1,0 +1,46 @@
+// Copyright 2026 The AR-gRPC TensorFlow authors. Licensed under the Apache License, Version 2.0.
+#ifndef THIRD_PARTY_AR_GRPC_TENSORFLOW_MPI_TENSOR_CHANNEL_H_
+#define THIRD_PARTY_AR_GRPC_TENSORFLOW_MPI_TENSOR_CHANNEL_H_
+
+#include <functional>
+#include <memory>
+
+#include "third_party/ar_grpc/mpi/channel.h"
+#include "third_party/ar_grpc/tensorflow/tensor_channel.h"
+
+namespace ar_grpc {
+
+// Tensors by MPI messages: the request for a tensor says who asks and under which tag, the response
+// that it is being sent. All bytes of tensors that memcpy could copy, between memory of hosts, go
+// that way; dead tensors, empty ones, strings, variants and resources go in the response. There is
+// no other way for the former: what MPI cannot bring is an error of the step.
+//
+// The receiver's side, and how two servers introduce each other, is in mpi_tensor_peer.h.
+class MpiTensorChannel final : public TensorChannel {
+ public:
+  // `channel` is the process's (mpi::Channel::Get).
+  explicit MpiTensorChannel(mpi::Channel* channel);
+  ~MpiTensorChannel() override;
+
+  std::shared_ptr<TensorPeer> NewPeer(std::shared_ptr<const TensorCaller> caller) override;
+  // Hello, watch and bye.
+  bool ServeOwnCall(tensorflow::CallOptions* options, const tensorflow::RecvTensorRequest& request,
+                    ::grpc::ByteBuffer* response, const tensorflow::StatusCallback& done) override;
+  tensorflow::Status Encode(const tensorflow::RecvTensorRequest& request, bool is_dead,
+                            const tensorflow::Tensor& tensor, bool require_ack,
+                            ::grpc::ByteBuffer* response) override;
+  bool OfferBuffer(const tensorflow::RecvBufRequest& request, const tensorflow::Tensor& tensor,
+                   std::function<void()> sent, tensorflow::RecvBufResponse* response,
+                   tensorflow::Status* status) override;
+
+ private:
+  class Watches;
+
+  mpi::Channel* const channel_;
+  // Outlives this where a watch's end is under way.
+  const std::shared_ptr<Watches> watches_;
+};
+
+}  // namespace ar_grpc
+
+#endif  // THIRD_PARTY_AR_GRPC_TENSORFLOW_MPI_TENSOR_CHANNEL_H_

@@ -1,0 +1,43 @@
+// Copyright 2026 The AR-gRPC TensorFlow authors. Licensed under the Apache License, Version 2.0.
+
+#include "third_party/ar_grpc/tensorflow/tensor_server.h"
+
+#include <utility>
+
+#include "tensorflow/core/distributed_runtime/rpc/grpc_worker_cache.h"
+#include "tensorflow/core/distributed_runtime/rpc/grpc_worker_service.h"
+#include "tensorflow/core/distributed_runtime/rpc/rpc_rendezvous_mgr.h"
+
+namespace ar_grpc {
+
+TensorServer::TensorServer(const tensorflow::ServerDef& server_def,
+                           std::shared_ptr<TensorChannel> tensors)
+    : GrpcServer(server_def, tensorflow::Env::Default()), tensors_(std::move(tensors)) {}
+
+tensorflow::Status TensorServer::InitFor(tensorflow::DeviceMgr* local_device_mgr) {
+  tensorflow::GrpcServerOptions options;
+  options.rendezvous_mgr_func = [](const tensorflow::WorkerEnv* env) {
+    return new tensorflow::RpcRendezvousMgr(env);
+  };
+  options.worker_func = [tensors = tensors_](tensorflow::WorkerEnv* env,
+                                             const tensorflow::ConfigProto& config) {
+    std::unique_ptr<tensorflow::GrpcWorker> worker = tensorflow::NewGrpcWorker(env, config);
+    worker->SetTensorChannel(tensors);
+    return worker;
+  };
+  options.local_device_mgr = local_device_mgr;
+  SetOptions(&options);
+  const tensorflow::Status status = Init(options);
+  if (!status.ok()) LOG(ERROR) << status;
+  return status;
+}
+
+tensorflow::Status TensorServer::WorkerCacheFactory(
+    const tensorflow::WorkerCacheFactoryOptions& options,
+    tensorflow::WorkerCacheInterface** worker_cache) {
+  // Made by Init just before its first call of this.
+  grpc_worker_env()->tensor_channel = tensors_;
+  return GrpcServer::WorkerCacheFactory(options, worker_cache);
+}
+
+}  // namespace ar_grpc
