@@ -23,6 +23,7 @@ from common.processes import (
     run_program,
     wait_together,
 )
+from common.protocols import AR
 from common.reduced_values import check_reduced
 
 pytestmark = pytest.mark.timeout(180)
@@ -131,6 +132,24 @@ def test_eager_remote(cluster: Cluster, protocol: str, send_tensor_rpc: str) -> 
     assert len(result) > 30
     assert not {name: why for name, why in result.items() if why}
     assert_clean(outcome)
+
+
+@pytest.mark.parametrize(
+    ("asked", "env", "error", "text"),
+    [
+        ("grpc+nope", {}, "NotFoundError", "No server factory registered for the given ServerDef"),
+        (AR, {"AR_GRPC_FABRICS": "nope"}, "InvalidArgumentError", "no fabric is called 'nope'"),
+    ],
+    ids=["protocol", "setting"],
+)
+def test_eager_context_whose_server_cannot_start(
+    asked: str, env: dict[str, str], error: str, text: str
+) -> None:
+    """An error, before anything is made; without it this TensorFlow's process dies."""
+    settings = {"cluster": {"worker": [own_address()]}, "protocol": asked}
+    said = run_program(PROGRAMS / "eager_refused.py", settings, env=env).result()
+    assert said["error"] == error
+    assert text in said["text"]
 
 
 LEAVERS = ["own_server", "closed_session", "deleted_server", "unused_server", "client_only"]

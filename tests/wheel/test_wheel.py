@@ -26,6 +26,7 @@ from common.repeated import few
 OURS = {"tensorflow/libtensorflow_ar.so", "tensorflow/python/ar_grpc.py"}
 PATCHED = {
     "tensorflow/python/client/session.py",
+    "tensorflow/python/eager/context.py",
     "tensorflow/python/eager/remote.py",
     "tensorflow/python/pywrap_tensorflow.py",
     "tensorflow/python/training/server_lib.py",

@@ -27,6 +27,9 @@ def load():
   _handle.ar_grpc_has_master.argtypes = [ctypes.c_char_p]
   _handle.ar_grpc_status.restype = ctypes.c_size_t
   _handle.ar_grpc_status.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
+  _handle.ar_grpc_check_server.restype = ctypes.c_int
+  _handle.ar_grpc_check_server.argtypes = [
+      ctypes.c_char_p, ctypes.c_size_t, ctypes.c_char_p, ctypes.c_size_t]
 
 
 def load_on_import():
@@ -37,10 +40,24 @@ def load_on_import():
     warnings.warn(f"{', '.join(PROTOCOLS)} are not available: {error}", RuntimeWarning, stacklevel=2)
 
 
-def check_protocol(protocol):
-  """ImportError with the reason where a server of `protocol` needs a library that cannot be loaded."""
-  if protocol in PROTOCOLS:
+def check_server(server_def):
+  """Raises what keeps a server of `server_def`, a ServerDef, from starting, before anything is made.
+
+  An eager context whose server does not start ends the process (TensorFlow 2.14.1's
+  EagerContextDistributedManager asks it for its session manager all the same). ImportError where
+  the protocol needs a library that cannot be loaded, else the errors of tf.errors.
+  """
+  if server_def.protocol in PROTOCOLS:
     load()
+  if _handle is None:
+    return
+  text = server_def.SerializeToString()
+  why = ctypes.create_string_buffer(4096)
+  code = _handle.ar_grpc_check_server(text, len(text), why, len(why))
+  if code != 0:
+    from tensorflow.python.framework import errors  # it imports what loads this module
+    kind = errors.exception_type_from_error_code(code)
+    raise kind(None, None, why.value.decode(errors="replace"))
 
 
 def session_target(target):

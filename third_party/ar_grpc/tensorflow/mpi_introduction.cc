@@ -45,17 +45,16 @@ Status OfHello(const Status& status, const std::string& target) {
 }  // namespace
 
 void MpiIntroduction::WhenKnown(std::function<void(StatusOr<int>)> known) {
-  int rank = 0;
-  {
-    std::lock_guard<std::mutex> lock(mu_);
-    if (state_ != State::kKnown) {
-      waiting_.push_back(std::move(known));
-      if (std::exchange(state_, State::kAsking) == State::kAsking) return;
-    }
-    rank = rank_;
+  std::unique_lock<std::mutex> lock(mu_);
+  if (state_ == State::kKnown) {
+    const int rank = rank_;
+    lock.unlock();
+    return known(rank);
   }
-  if (known) return known(rank);
-  SayHello();
+  waiting_.push_back(std::move(known));
+  const bool first = std::exchange(state_, State::kAsking) != State::kAsking;
+  lock.unlock();
+  if (first) SayHello();
 }
 
 void MpiIntroduction::SayHello() {

@@ -1,12 +1,17 @@
 // Copyright 2026 The AR-gRPC TensorFlow authors. Licensed under the Apache License, Version 2.0.
 
-// Registers the server protocols.
+// Registers the server protocols, and says what keeps a server from starting.
 
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "tensorflow/core/distributed_runtime/server_lib.h"
 #include "tensorflow/core/platform/errors.h"
+#include "tensorflow/core/protobuf/tensorflow_server.pb.h"
 #include "third_party/ar_grpc/mpi/channel.h"
 #include "third_party/ar_grpc/tensorflow/ar_server.h"
 #include "third_party/ar_grpc/tensorflow/mpi_tensor_channel.h"
@@ -44,6 +49,16 @@ int TasksOf(const tensorflow::ServerDef& server_def) {
   return tasks;
 }
 
+// Starts the process's MPI, and waits for the other ranks to do so.
+StatusOr<mpi::Channel*> MpiChannelFor(const tensorflow::ServerDef& server_def) {
+  LogByTensorFlow();
+  const StatusOr<mpi::Channel*> channel = mpi::Channel::Get();
+  if (!channel.ok()) return channel.status();
+  const Status enough = (*channel)->Enough(TasksOf(server_def));
+  if (!enough.ok()) return enough;
+  return *channel;
+}
+
 class MpiServerFactory : public tensorflow::ServerFactory {
  public:
   bool AcceptsOptions(const tensorflow::ServerDef& server_def) override {
@@ -52,10 +67,8 @@ class MpiServerFactory : public tensorflow::ServerFactory {
 
   tensorflow::Status NewServer(const tensorflow::ServerDef& server_def, const Options& options,
                                std::unique_ptr<tensorflow::ServerInterface>* out_server) override {
-    LogByTensorFlow();
-    const StatusOr<mpi::Channel*> channel = mpi::Channel::Get();
+    const StatusOr<mpi::Channel*> channel = MpiChannelFor(server_def);
     if (!channel.ok()) return ToTensorFlow(channel.status());
-    TF_RETURN_IF_ERROR(ToTensorFlow((*channel)->Enough(TasksOf(server_def))));
     return Init(
         std::make_unique<TensorServer>(server_def, std::make_shared<MpiTensorChannel>(*channel)),
         options, out_server);
@@ -69,5 +82,30 @@ const bool registered = [] {
   return true;
 }();
 
+tensorflow::Status CheckServer(const tensorflow::ServerDef& server_def) {
+  tensorflow::ServerFactory* factory = nullptr;
+  TF_RETURN_IF_ERROR(tensorflow::ServerFactory::GetFactory(server_def, &factory));
+  if (server_def.protocol() == kArProtocol) return CheckClient();
+  if (server_def.protocol() == kMpiProtocol) return ToTensorFlow(MpiChannelFor(server_def).status());
+  return tensorflow::OkStatus();
+}
+
 }  // namespace
 }  // namespace ar_grpc
+
+// What keeps a server of this ServerDef, `size` bytes long, from starting: the code of a Status, 0
+// for nothing, and its message in `why`, which has `room` bytes, cut off where it is longer.
+extern "C" __attribute__((visibility("default"))) int ar_grpc_check_server(const char* server_def,
+                                                                           size_t size, char* why,
+                                                                           size_t room) {
+  tensorflow::ServerDef parsed;
+  const tensorflow::Status status =
+      parsed.ParseFromArray(server_def, static_cast<int>(size))
+          ? ar_grpc::CheckServer(parsed)
+          : tensorflow::errors::InvalidArgument("these bytes are no ServerDef");
+  const std::string message(status.message());
+  const size_t fits = std::min(message.size(), room - 1);
+  std::memcpy(why, message.data(), fits);
+  why[fits] = '\0';
+  return static_cast<int>(status.code());
+}
