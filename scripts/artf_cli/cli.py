@@ -18,11 +18,13 @@ from artf_cli import build as build_module
 from artf_cli import doctor as doctor_module
 from artf_cli import interpreters, quickstart, venv
 from artf_cli import patches as patches_module
+from artf_cli.bench import train
 from artf_cli.bench.commands import bench_group
 from artf_cli.console import emit_json, err, note, out, stage
 from artf_cli.containers import bases, engine, images, training
 from artf_cli.errors import ArtfError
-from artf_cli.options import base_option, json_option, python_option
+from artf_cli.mpis import mpi_command
+from artf_cli.options import base_option, json_option, list_option, python_option
 from artf_cli.testing import full as full_module
 from artf_cli.testing import report
 from artf_cli.testing import run as testing
@@ -48,13 +50,25 @@ def main() -> None:
     type=click.Choice(training.LAYOUTS),
     help="What the containers share [default: volume].",
 )
+@list_option("--protocols", quickstart.PROTOCOLS, help="Also grpc+mpi.")
 @json_option
+@click.pass_context
 def quickstart_command(
-    base: str, python: str | None, container: bool, layout: str | None, as_json: bool
+    context: click.Context,
+    base: str,
+    python: str | None,
+    container: bool,
+    layout: str | None,
+    protocols: list[str],
+    as_json: bool,
 ) -> None:
     """Builds the wheel if needed, installs it in a fresh environment and trains over it."""
     if layout and not container:
         raise click.UsageError("--layout is for --container")
+    given = context.get_parameter_source("protocols") is not click.core.ParameterSource.DEFAULT
+    if container and given:
+        raise click.UsageError("--protocols is not for --container, which trains over grpc+ar")
+    train.check(protocols)
     if container:
         _container_quickstart(base, python, layout or training.LAYOUTS[0], as_json)
         return
@@ -66,9 +80,9 @@ def quickstart_command(
     with stage("install the wheel in a fresh environment", seconds):
         installed = venv.make(built.wheel)
     with stage("train over each protocol", seconds):
-        runs = quickstart.run(installed)
+        runs = quickstart.run(installed, protocols)
     with stage("compare transfers", seconds):
-        rows = quickstart.transfer(installed)
+        rows = quickstart.transfer(installed, protocols)
     if as_json:
         emit_json(
             {
@@ -233,6 +247,7 @@ def test_command(
 
 main.add_command(bench_group)
 main.add_command(vm_command)
+main.add_command(mpi_command)
 
 
 @main.command(name="doctor")

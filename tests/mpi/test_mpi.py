@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from artf_cli import mpis
+from artf_cli.mpis import ALL, Mpi
 from artf_cli.paths import REPO
 from common import cpp, mpi
-from common.mpi import ALL, Mpi, said
+from common.mpi import said
 from common.repeated import few
 
 # The first one waits until all is compiled.
@@ -87,10 +89,10 @@ def test_the_abi_is_that_of_the_header(abi: str, tmp_path: Path) -> None:
     """By static assertions, and the handles when it runs."""
     name, flags = DECLARED[abi]
     one = mpi.need(name)
-    library = mpi.library(one)
+    library = mpis.library(one)
     compiled = tmp_path / "abi_test"
     words = ["g++", "-std=c++17", "-Wall", *flags, f"-DAR_MPI_ABI={abi}", f"-I{REPO}"]
-    words += [f"-I{mpi.headers(one)}", str(REPO / "tests/mpi/abi_test.cc"), str(library)]
+    words += [f"-I{mpis.headers(one)}", str(REPO / "tests/mpi/abi_test.cc"), str(library)]
     words += ["-Wl,--allow-shlib-undefined", f"-Wl,-rpath,{library.parent}", "-o", str(compiled)]
     done = subprocess.run(words, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -109,8 +111,8 @@ def test_scenario(program: Path, each: Mpi, scenario: str) -> None:
     versions = said(done.stdout, "version")
     assert len(versions) == ranks
     assert all(version.startswith(each.version) for version in versions)
-    if each.library:
-        assert said(done.stdout, "library") == [str(mpi.library(each))] * ranks
+    if each.requirements:
+        assert said(done.stdout, "library") == [str(mpis.library(each))] * ranks
 
 
 @pytest.mark.parametrize("name", ["debian-mpich", "debian-openmpi"])
@@ -185,7 +187,7 @@ def test_a_job_of_one(program: Path, each: Mpi) -> None:
 
 def refused(program: Path, **settings: str) -> tuple[int, str]:
     """What a process without a launcher is told."""
-    env = mpi.environment(**settings)
+    env = mpis.environment(**settings)
     done = subprocess.run([program, "start"], env=env, capture_output=True, text=True)
     assert done.returncode == 3, done
     (code,), (says,) = said(done.stdout, "code"), said(done.stdout, "says")
@@ -229,7 +231,7 @@ def test_two_libraries_in_a_process(program: Path) -> None:
 
 def test_another_library_is_named_than_is_loaded(program: Path) -> None:
     mpi.need("debian-mpich")
-    other = str(mpi.library(mpi.need("mpich-5")))
+    other = str(mpis.library(mpi.need("mpich-5")))
     code, says = refused(program, LD_PRELOAD="libmpich.so.12", AR_MPI_LIB=other)
     assert code == FAILED_PRECONDITION
     assert re.fullmatch(
@@ -242,7 +244,7 @@ def test_another_library_is_named_than_is_loaded(program: Path) -> None:
 def test_the_library_that_is_loaded_is_used(program: Path) -> None:
     """Not the one that the launcher's environment would say."""
     one = mpi.need("mpich-5")
-    loaded = str(mpi.library(one))
+    loaded = str(mpis.library(one))
     done = mpi.run(one, 2, program, "sizes", LD_PRELOAD=loaded, AR_MPI_LIB="")
     assert done.returncode == 0
     assert said(done.stdout, "library") == [loaded] * 2
@@ -251,7 +253,7 @@ def test_the_library_that_is_loaded_is_used(program: Path) -> None:
 def test_the_library_of_another_launcher(program: Path) -> None:
     """MPICH would end the process; Open MPI makes each a job of its own."""
     mpich, open_mpi = mpi.need("mpich-5"), mpi.need("debian-openmpi")
-    mpich_library = str(mpi.library(mpich))
+    mpich_library = str(mpis.library(mpich))
     done = mpi.run(open_mpi, 2, program, "start", AR_MPI_LIB=mpich_library)
     cure = "name the library of that mpirun in AR_MPI_LIB"
     assert set(said(done.stdout, "says")) == {

@@ -22,7 +22,9 @@ def artf(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, env={**os.environ, **env}, capture_output=True, text=True)
 
 
-@pytest.mark.parametrize("command", ["quickstart", "build", "test", "bench", "doctor", "patches"])
+@pytest.mark.parametrize(
+    "command", ["quickstart", "build", "test", "bench", "doctor", "patches", "mpi"]
+)
 def test_every_command_has_help(command: str) -> None:
     done = artf(command, "--help")
     assert done.returncode == 0
@@ -43,6 +45,9 @@ def test_every_command_has_help(command: str) -> None:
         ("bench", "recv", "--api", "eager"),
         ("bench", "recv", "--peer", "h:1", "--upstream"),
         ("bench", "serve"),
+        ("mpi", "-np", "2"),
+        ("mpi", "-np", "2", "--with", "lam", "true"),
+        ("quickstart", "--container", "--protocols", "grpc"),
         ("patches", "export", "grpc"),
         ("no-such-command",),
     ],
