@@ -9,7 +9,7 @@ import pytest
 
 from common.paths import DataPath
 from common.processes import Cluster
-from common.protocols import AR, select
+from common.protocols import AR, select, wanted
 
 ClusterFactory = Callable[..., Cluster]
 
@@ -52,7 +52,10 @@ def shared_from(
 
 
 def cluster_factory(
-    request: pytest.FixtureRequest, protocol: str, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest,
+    protocol: str,
+    tmp_path_factory: pytest.TempPathFactory,
+    mpi: str = "",
 ) -> Iterator[ClusterFactory]:
     clusters: list[Cluster] = []
 
@@ -61,10 +64,11 @@ def cluster_factory(
         *,
         protocols: dict[str, str] | None = None,
         envs: dict[str, dict[str, str]] | None = None,
+        clients: int = 0,
         **jobs: int,
     ) -> Cluster:
         folder = tmp_path_factory.mktemp("cluster")
-        clusters.append(Cluster(protocol, jobs, folder, env, protocols, envs))
+        clusters.append(Cluster(protocol, jobs, folder, env, protocols, envs, mpi, clients))
         _report(request, clusters[-1])
         return clusters[-1]
 
@@ -130,12 +134,14 @@ def path_cluster(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Cluster]:
     """A ps and two workers that may use only this path, shared by all tests of it."""
-    if path.protocol not in select(request.config.getoption("--protocols")):
+    if path.protocol not in wanted(request.config.getoption("--protocols")):
         pytest.skip(f"--protocols leaves {path.protocol} out")
 
     def make() -> Cluster:
         jobs = {"ps": 1, "worker": 2}
-        return Cluster(path.protocol, jobs, tmp_path_factory.mktemp("cluster"), path.env)
+        folder = tmp_path_factory.mktemp("cluster")
+        # As many as cases of the matrix have a program beside the servers.
+        return Cluster(path.protocol, jobs, folder, path.env, mpi=path.mpi, clients=2)
 
     yield from shared_from(request, shared_clusters, f"path {path.name}", make)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from common.protocols import STOCK
+from common.protocols import MPI, STOCK
 from common.virtual_host import SLOWER
 
 #: Payload that the kernel counted on TCP connections between the tasks; all other counters are of
@@ -18,8 +18,11 @@ from common.virtual_host import SLOWER
 TCP = "tcp_bytes_received"
 STREAM = "stream_bytes_received"
 RENDEZVOUS = "rendezvous_bytes"
+MPI_RECEIVED = "mpi_bytes_received"
 #: What the host's RDMA devices counted themselves, as a bound: common/devices.py.
 DEVICE = "device_bytes"
+#: What MPI's own profiling interface counted.
+PMPI = "pmpi_bytes"
 
 #: Tensors of this many bytes are "large": every path that has a way of its own for them uses it.
 LARGE = 2 * 2**20
@@ -46,6 +49,13 @@ class DataPath:
     #: Memory is registered while it is first used, and where nobody waits for it: until then large
     #: tensors show in `small`.
     registers: bool = False
+    #: Of the MPI (artf_cli/mpis.py) whose job the servers are; it must have counted the bytes, too.
+    mpi: str = ""
+
+    @property
+    def classic(self) -> bool:
+        """Only what memcpy could copy goes this way; other tensors' bytes come in the responses."""
+        return bool(self.mpi)
 
     @property
     def marks(self) -> tuple[pytest.MarkDecorator, ...]:
@@ -82,11 +92,15 @@ PATHS: tuple[DataPath, ...] = (
         driver="siw",
         registers=True,
     ),
+    DataPath("grpc+mpi/mpich", MPI, None, MPI_RECEIVED, MPI_RECEIVED, mpi="debian-mpich"),
+    DataPath("grpc+mpi/openmpi", MPI, None, MPI_RECEIVED, MPI_RECEIVED, mpi="debian-openmpi"),
+    DataPath("grpc+mpi/mpich5", MPI, None, MPI_RECEIVED, MPI_RECEIVED, mpi="mpich-5-standard"),
+    DataPath("grpc+mpi/openmpi5", MPI, None, MPI_RECEIVED, MPI_RECEIVED, mpi="openmpi-5"),
 )
 
 #: What runs each time in tests that look for what a path of ours does wrong; the matrix runs over
-#: all of PATHS. A virtual host is slow: its paths are left to --full.
-OURS = tuple(path for path in PATHS if path.protocol != STOCK and not path.driver)
+#: all of PATHS. A virtual host is slow, and MPI's ranks poll: their paths are left to --full.
+OURS = tuple(path for path in PATHS if path.protocol != STOCK and not (path.driver or path.mpi))
 
 #: Every counter that proves some path.
 COUNTERS = tuple(sorted({name for path in PATHS for name in (path.small, path.large)}))

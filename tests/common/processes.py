@@ -8,19 +8,25 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Container, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import mpi_rank
 import ports
 
+from common.mpi_job import FOLDER, Job, as_rank
+from common.protocols import MPI
 from common.virtual_host import SLOWER, inside
 
 _SLOWER = SLOWER if inside() else 1
 STARTUP_SECONDS = 60.0 * _SLOWER
 _SERVER = Path(__file__).with_name("server_main.py")
+_CLIENT = Path(__file__).with_name("mpi_client_main.py")
 # Where what counts the bytes of a process's TCP connections lies.
 _RUNTIME = Path(__file__).parents[2] / "scripts/artf_cli/runtime"
 _TAIL = 6000
@@ -78,14 +84,18 @@ class ServerProcess:
         log: Path,
         env: Mapping[str, str] | None = None,
         python: str = sys.executable,
+        mpi_job: Path | str | None = None,
     ) -> None:
+        """With `mpi_job`, or where the environment names one and it needs one, it is a rank."""
         self.name = f"{job}:{index}"
         self.log = log
         self._mark = 0
         settings = {"cluster": spec, "job": job, "index": index, "protocol": protocol}
+        command = [python, str(_SERVER), json.dumps(settings)]
+        self._mpi_job = mpi_job or (os.environ.get(FOLDER) if protocol == MPI else None)
         with log.open("ab") as stderr:
             self._process = subprocess.Popen(
-                [python, str(_SERVER), json.dumps(settings)],
+                as_rank(self._mpi_job, command) if self._mpi_job else command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
@@ -94,6 +104,9 @@ class ServerProcess:
 
     @property
     def pid(self) -> int:
+        """The server's own process, also where another one stands for it."""
+        if self._mpi_job:
+            return mpi_rank.pid_of(Path(self._mpi_job), self._process.pid)
         return self._process.pid
 
     def alive(self) -> bool:
@@ -135,9 +148,13 @@ class ServerProcess:
         answer: int | None = self._ask("heap", seconds)
         return answer
 
-    def leave(self, seconds: float) -> int:
-        """Asks the child to return from main(); its exit status."""
+    def ask_to_leave(self) -> None:
+        """Asks the child to return from main()."""
         self._say("leave")
+
+    def leave(self, seconds: float) -> int:
+        """The same; its exit status."""
+        self.ask_to_leave()
         return self._process.wait(seconds)
 
     def signal(self, number: int) -> None:
@@ -148,7 +165,8 @@ class ServerProcess:
 
     def kill(self) -> None:
         if self.alive():
-            self.signal(signal.SIGKILL)
+            # Of a rank the one that stands for it: its seat ends it at once, wherever it is.
+            self._process.kill()
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
@@ -165,7 +183,9 @@ class ServerProcess:
 class Cluster:
     """Servers of one protocol, for example `Cluster("grpc", {"ps": 1, "worker": 2}, folder)`.
 
-    `protocols` and `envs` say by task ("ps:0") what is different there.
+    `protocols` and `envs` say by task ("ps:0") what is different there. Servers of grpc+mpi are
+    ranks of one job of the MPI that `mpi` names, which has `clients` more: an MPI starts all of its
+    ranks at once, so a program that is to use the cluster later (client()) has to be there before.
     """
 
     def __init__(
@@ -176,12 +196,18 @@ class Cluster:
         env: Mapping[str, str] | None = None,
         protocols: Mapping[str, str] | None = None,
         envs: Mapping[str, Mapping[str, str]] | None = None,
+        mpi: str = "",
+        clients: int = 0,
     ) -> None:
         self.protocol = protocol
         self.env = dict(env or {})
+        self.mpi = mpi
         self._folder = folder
         self._protocols = protocols or {}
         self._envs = envs or {}
+        self._job: Job | None = None
+        self._jobs: list[Job] = []
+        self._clients: list[Program] = []
         ports: list[int] = []
         for _ in range(sum(jobs.values())):
             ports.append(free_port(ports))
@@ -191,22 +217,62 @@ class Cluster:
         }
         self._servers: dict[str, ServerProcess] = {}
         try:
-            for job, addresses in self.spec.items():
-                for index in range(len(addresses)):
-                    self._spawn(job, index)
+            if mpi:
+                ranks = [task for task in self._names() if self._protocol_of(task) == MPI]
+                self._job = self._new_job(len(ranks) + clients)
+                self._clients = [
+                    Program(
+                        _CLIENT, {"address": f"127.0.0.1:{free_port(ports)}"}, self.env, self._job
+                    )
+                    for _ in range(clients)
+                ]
+            for task in self._names():
+                job, index = task.split(":")
+                self._spawn(job, int(index))
             for server in self._servers.values():
                 server.wait_ready()
         except BaseException:
             self.close()
             raise
 
+    def _names(self) -> list[str]:
+        return [f"{job}:{i}" for job, addresses in self.spec.items() for i in range(len(addresses))]
+
+    def _protocol_of(self, task: str) -> str:
+        return self._protocols.get(task, self.protocol)
+
+    def _new_job(self, ranks: int) -> Job:
+        self._jobs.append(Job(self.mpi, ranks))
+        return self._jobs[-1]
+
     def _spawn(self, job: str, index: int) -> ServerProcess:
         task = f"{job}:{index}"
         log = self._folder / f"{job}{index}.stderr"
-        protocol = self._protocols.get(task, self.protocol)
+        protocol = self._protocol_of(task)
         env = {**self.env, **self._envs.get(task, {})}
-        self._servers[task] = ServerProcess(self.spec, job, index, protocol, log, env)
+        rank_of = self._job.folder if self._job and protocol == MPI else None
+        self._servers[task] = ServerProcess(
+            self.spec, job, index, protocol, log, env, mpi_job=rank_of
+        )
         return self._servers[task]
+
+    def client(self, script: Path, settings: Mapping[str, Any]) -> Program:
+        """A program of its own that is to use the cluster, in the cluster's environment.
+
+        Over MPI it is one of the job's ranks that were kept for it, a Python that has a server of
+        its own since then; it ends without MPI_Finalize, which would wait for the servers.
+        """
+        if not self._job:
+            return Program(script, settings, self.env)
+        assert self._clients, "Cluster(clients=…) says how many programs there will be"
+        program = self._clients.pop()
+        program.tell({"script": str(script), "settings": json.dumps(settings)})
+        return program
+
+    def programs(self, script: Path, settings: Sequence[Mapping[str, Any]]) -> list[Program]:
+        """Programs that have servers of their own, all of one MPI job where they need one."""
+        job = self._new_job(len(settings)) if self._job else None
+        return [Program(script, each, self.env, job) for each in settings]
 
     def __getitem__(self, task: str) -> ServerProcess:
         return self._servers[task]
@@ -224,6 +290,31 @@ class Cluster:
         self._servers[task].kill()
         job, index = task.split(":")
         self._spawn(job, int(index)).wait_ready()
+
+    def start_outside(self, task: str) -> None:
+        """Starts a task in the place of one that has ended, not as a rank, and awaits its end."""
+        job, index = task.split(":")
+        log, env = self._servers[task].log, {**self.env, **self._envs.get(task, {})}
+        alone = ServerProcess(self.spec, job, int(index), self._protocol_of(task), log, env)
+        self._servers[task] = alone
+        with suppress(RuntimeError):
+            alone.wait_ready()
+
+    def new_job(self) -> None:
+        """Ends all servers over MPI, and starts them as a job of as many ranks."""
+        ranks = [task for task in self._names() if self._protocol_of(task) == MPI]
+        for task in ranks:
+            self._servers[task].kill()
+        self._job = self._new_job(len(ranks))
+        for task in ranks:
+            job, index = task.split(":")
+            self._spawn(job, int(index))
+        for task in ranks:
+            self._servers[task].wait_ready()
+
+    def jobs_status(self, seconds: float) -> list[int]:
+        """The exit statuses of the launchers of its MPI jobs, once all ranks have ended."""
+        return [job.wait(seconds) for job in self._jobs]
 
     def mark(self) -> None:
         for server in self._servers.values():
@@ -243,6 +334,10 @@ class Cluster:
     def close(self) -> None:
         for server in self._servers.values():
             server.kill()
+        for client in self._clients:
+            client.kill()
+        for job in self._jobs:
+            job.close()
 
     def __enter__(self) -> Cluster:
         return self
@@ -271,14 +366,20 @@ class Outcome:
 
 
 class Program:
-    """A running child program: `script` with one JSON argument."""
+    """A running child program: `script` with one JSON argument; with `job` it is a rank of it."""
 
     def __init__(
-        self, script: Path, settings: Mapping[str, Any], env: Mapping[str, str] | None = None
+        self,
+        script: Path,
+        settings: Mapping[str, Any],
+        env: Mapping[str, str] | None = None,
+        job: Job | None = None,
     ) -> None:
+        command = [sys.executable, str(script), json.dumps(settings)]
+        self._job = job
         self._process = subprocess.Popen(
-            [sys.executable, str(script), json.dumps(settings)],
-            stdin=subprocess.DEVNULL,
+            as_rank(job.folder, command) if job else command,
+            stdin=subprocess.PIPE if job else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env=child_env(env),
@@ -286,7 +387,27 @@ class Program:
 
     @property
     def pid(self) -> int:
+        if self._job:
+            return mpi_rank.pid_of(self._job.folder, self._process.pid)
         return self._process.pid
+
+    def tell(self, order: Mapping[str, Any]) -> None:
+        """A line of JSON on its standard input, of a rank."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{json.dumps(order)}\n".encode())
+        self._process.stdin.flush()
+
+    def line(self, seconds: float) -> str:
+        """Its next line of output, which wait() does not have then; empty where it is late."""
+        assert self._process.stdout is not None
+        lines: list[bytes] = []
+        reader = threading.Thread(
+            target=lambda: lines.append(self._process.stdout.readline()),  # type: ignore[union-attr]
+            daemon=True,
+        )
+        reader.start()
+        reader.join(seconds)
+        return lines[0].decode() if lines else ""
 
     def wait(self, seconds: float) -> Outcome:
         """Collects its output until it exits; after `seconds` it is killed and this raises.
@@ -328,7 +449,7 @@ class Program:
         if self._process.poll() is None:
             self._process.kill()
         self._process.wait()
-        for pipe in (self._process.stdout, self._process.stderr):
+        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
             if pipe is not None:
                 pipe.close()
 
@@ -338,8 +459,9 @@ def run_program(
     settings: Mapping[str, Any],
     seconds: float = 90,
     env: Mapping[str, str] | None = None,
+    job: Job | None = None,
 ) -> Outcome:
-    return Program(script, settings, env).wait(seconds)
+    return Program(script, settings, env, job).wait(seconds)
 
 
 def wait_together(programs: Sequence[Program], seconds: float) -> list[Outcome]:

@@ -10,6 +10,9 @@ PROTOCOLS: tuple[str, ...] = (
 #: The wheel's own, unpatched protocol: its known upstream bugs are tolerated by name.
 STOCK = "grpc"
 
+#: Tensors by MPI: its servers are ranks of one job, so it has tests and paths of its own.
+MPI = "grpc+mpi"
+
 #: The error of a step of it: request ids are drawn from 32 bits of randomness, and once in some
 #: 36000 steps two agree.
 STOCK_COLLISION = "request was received twice"
@@ -46,12 +49,18 @@ def stock_control(test: str, parameters: str) -> str:
     return why if f"-{part}-" in f"-{parameters}-" or not part else ""
 
 
-def select(names: str) -> tuple[str, ...]:
+_KNOWN = (*PROTOCOLS, MPI)
+
+
+def wanted(names: str) -> tuple[str, ...]:
     """The protocols named in a comma-separated list, or all for an empty one."""
     chosen = tuple(name.strip() for name in names.split(",") if name.strip())
-    unknown = [name for name in chosen if name not in PROTOCOLS]
+    unknown = [name for name in chosen if name not in _KNOWN]
     if unknown:
-        raise ValueError(
-            f"--protocols: unknown {', '.join(unknown)} (known: {', '.join(PROTOCOLS)})"
-        )
-    return chosen or PROTOCOLS
+        raise ValueError(f"--protocols: unknown {', '.join(unknown)} (known: {', '.join(_KNOWN)})")
+    return chosen or _KNOWN
+
+
+def select(names: str) -> tuple[str, ...]:
+    """Those of wanted() that every suite runs over."""
+    return tuple(name for name in wanted(names) if name in PROTOCOLS)

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from common.processes import Cluster, Program, free_port, run_program, wait_together
+from common.processes import Cluster, free_port, wait_together
 from matrix.cases import case
 from matrix.meter import Counters, Payload
 
@@ -35,7 +35,7 @@ def parameter_server_strategy(cluster: Cluster) -> None:
     settings["cluster"] = {**cluster.spec, "chief": [f"127.0.0.1:{free_port()}"]}
     settings.update(via="rpc_layer", fit=False)
     program = TESTS / "tf2/programs/ps_strategy.py"
-    result = run_program(program, settings, SECONDS, cluster.env).result()
+    result = cluster.client(program, settings).wait(SECONDS).result()
     loop = result["loop"]
     assert result["rpc_layer"] == cluster.protocol
     assert loop["results"] == [2 * number for number in range(1, 41)]
@@ -57,7 +57,7 @@ def all_reduce(cluster: Cluster) -> Mapping[str, Counters]:
     settings["cluster"] = {"worker": [f"127.0.0.1:{free_port()}" for _ in range(2)]}
     settings.update(size=REDUCED, rounds=REDUCE_ROUNDS)
     program = TESTS / "recv/programs/all_reduce.py"
-    workers = [Program(program, {**settings, "index": index}, cluster.env) for index in range(2)]
+    workers = cluster.programs(program, [{**settings, "index": index} for index in range(2)])
     results = [outcome.result() for outcome in wait_together(workers, SECONDS)]
     for result in results:
         assert result["wrong"] == [0] * REDUCE_ROUNDS
@@ -75,6 +75,6 @@ EAGER = Payload(small=2**20 + 65537, large=16 * 2**20)
 )
 def eager_remote(cluster: Cluster) -> None:
     program = TESTS / "tf2/programs/eager_remote.py"
-    result = run_program(program, _settings(cluster), SECONDS, cluster.env).result()
+    result = cluster.client(program, _settings(cluster)).wait(SECONDS).result()
     assert len(result) > 30
     assert not {name: why for name, why in result.items() if why}

@@ -113,7 +113,7 @@ def _characters(value: Any) -> int:
 @recv(
     "strings",
     "empty ones, NULs, no UTF-8, 100,000 small ones, one of 16 MiB",
-    Payload(small=2 * sum(map(_characters, STRINGS.values()))),
+    Payload(encoded=2 * sum(map(_characters, STRINGS.values()))),
 )
 def all_strings(cluster: Cluster) -> None:
     for way in WAYS:
@@ -123,7 +123,7 @@ def all_strings(cluster: Cluster) -> None:
 @recv(
     "variants",
     "lists of floats, of strings and of lists, ragged tensors, optionals",
-    Payload(small=2 * 4 * 15 * 4),
+    Payload(encoded=2 * 4 * 15 * 4),
 )
 def all_variants(cluster: Cluster) -> None:
     for way in WAYS:
@@ -134,7 +134,7 @@ def all_variants(cluster: Cluster) -> None:
 @recv(
     "resource handles",
     "a handle goes to another task and back, and still names its variable",
-    Payload(small=2),
+    Payload(encoded=2),
 )
 def resource_handles(cluster: Cluster) -> None:
     values, crossed = run(partial(resource_handle, there=PS, back=WORKER), cluster.target())

@@ -46,4 +46,4 @@ def own_cluster(
     request: pytest.FixtureRequest, path: DataPath, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ClusterFactory]:
     """Makes a cluster of this path, for what may kill it."""
-    yield from cluster_factory(request, path.protocol, tmp_path_factory)
+    yield from cluster_factory(request, path.protocol, tmp_path_factory, path.mpi)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from common.paths import COUNTERS, DEVICE, LARGE, TCP, DataPath
+from common.paths import COUNTERS, DEVICE, LARGE, PMPI, TCP, DataPath
 from common.processes import Cluster
 
 #: TCP bytes between tasks that use another fabric: the handshakes of new connections.
@@ -18,20 +18,27 @@ Counters = dict[str, Any]
 
 @dataclass(frozen=True)
 class Payload:
-    """Bytes of tensors that a case brings from task to task, at least; `large` ones from LARGE."""
+    """Bytes of tensors that a case brings from task to task, at least; `large` ones from LARGE.
+
+    `encoded` are those of strings, variants and resources, which memcpy could not copy.
+    """
 
     small: int = 0
     large: int = 0
+    encoded: int = 0
 
     @property
     def bytes(self) -> int:
+        """Of tensors that memcpy could copy."""
         return self.small + self.large
 
     def __add__(self, other: Payload) -> Payload:
-        return Payload(self.small + other.small, self.large + other.large)
+        return Payload(
+            self.small + other.small, self.large + other.large, self.encoded + other.encoded
+        )
 
     def __mul__(self, times: int) -> Payload:
-        return Payload(self.small * times, self.large * times)
+        return Payload(self.small * times, self.large * times, self.encoded * times)
 
 
 def read(cluster: Cluster) -> dict[str, Counters]:
@@ -59,12 +66,12 @@ def carried(
 ) -> dict[str, int]:
     """What each of COUNTERS grew by in all tasks together; without `before`, since they started.
 
-    And DEVICE, where the tasks' host has an RDMA device.
+    And DEVICE, where the tasks' host has an RDMA device, and PMPI.
     """
     before = before or {}
-    grown = dict.fromkeys(COUNTERS, 0)
+    grown = dict.fromkeys((*COUNTERS, PMPI), 0)
     for task, said in after.items():
-        for name in COUNTERS:
+        for name in grown:
             if name != TCP:
                 grown[name] += said[name] - before.get(task, {}).get(name, 0)
     # One device for all tasks: what it counted from the first look to the last one.
@@ -80,19 +87,26 @@ def carried(
 def assert_path(path: DataPath, payload: Payload, grown: Mapping[str, int]) -> None:
     """The payload shows in the path's own counters, and no other counter moved.
 
-    Where the path has a device of its own, that one counted the bytes, too.
+    Where the path has a device or an MPI of its own, that one counted the bytes, too.
     """
     own = {path.small, path.large}
     total = sum(grown[name] for name in own)
     # A case of empty tensors has no payload, but their messages have a size.
-    least = max(payload.bytes, 1)
+    least = payload.bytes if path.classic else max(payload.bytes + payload.encoded, 1)
     assert total >= least, f"{path.name} carried {total} bytes of at least {least}: {grown}"
+    if path.classic:
+        least = max(payload.encoded, 1)
+        assert grown[TCP] >= least, f"responses carried {grown[TCP]} bytes of {least}: {grown}"
+        assert grown[PMPI] >= total, f"MPI counts {grown[PMPI]} bytes, {path.name} {total}"
     large = grown[path.large]
     least = min(payload.large, LARGE) if path.registers else payload.large
     assert large >= least, (
         f"{path.large} of {path.name} counts {large} bytes of at least {least}: {grown}"
     )
     limits = {name: HANDSHAKES if name == TCP else 0 for name in COUNTERS if name not in own}
+    if path.classic:
+        # Its calls go over TCP.
+        del limits[TCP]
     moved = {name: grown[name] for name, most in limits.items() if grown[name] > most}
     assert not moved, f"bytes that {path.name} should have carried went elsewhere: {moved}"
     if path.driver:

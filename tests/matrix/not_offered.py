@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
+from functools import partial
 from typing import Callable
 
 import pytest
@@ -10,7 +12,10 @@ import tensorflow as tf
 
 from common.ar import eventually
 from common.graphs import huge_transfer
-from common.interrupted import PS, WORKER, session_on
+from common.interrupted import PROMPT, PS, WORKER, long_transfer, session_on
+from common.loops import Loop
+from common.pair import session_at
+from common.paths import PATHS
 from common.processes import Cluster
 from common.sessions import lost
 from matrix.cases_values import HUGE
@@ -42,7 +47,40 @@ def _kills_the_sender(cluster: Cluster) -> None:
         cluster.restart(PS)
 
 
+def _rank_does_not_come_back(cluster: Cluster) -> None:
+    """The sender of a transfer dies, and what is started in its place cannot join the MPI job."""
+    # A master that waits for a dead task when its session closes is dead itself then.
+    with session_at(cluster.target(WORKER), seconds=10) as session:
+        step = long_transfer(PS, WORKER, mib=64)
+        loop = Loop(partial(session.run, step))
+        loop.wait_steps(1, PROMPT)
+        killed = time.monotonic()
+        cluster[PS].kill()
+        loop.is_lost(PS, killed)
+        with pytest.raises(tf.errors.UnavailableError) as away:
+            session.run(step)
+        assert lost(away.value, PS), str(away.value)
+        cluster.start_outside(PS)
+        assert cluster.dead() == [PS]
+        assert "this process was not started by an MPI launcher" in cluster[PS].tail()
+        assert cluster[WORKER].alive()
+        cluster.new_job()
+    with session_on(cluster) as session:
+        assert session.run(long_transfer(PS, WORKER, mib=64)) == 0.0
+
+
+_NO_SUCCESSOR = (
+    "an MPI starts all ranks of a job at once: calls to a task that has died are Unavailable, what "
+    "is started in its place says that it is in no job, and the cluster is started anew"
+)
+_OVER_MPI = tuple(path.name for path in PATHS if path.mpi)
+
 NOT_OFFERED: tuple[NotOffered, ...] = (
+    *(
+        NotOffered(case, path, _NO_SUCCESSOR, _rank_does_not_come_back)
+        for path in _OVER_MPI
+        for case in ("peer killed", "peer restarted")
+    ),
     NotOffered(
         "over 2 GiB",
         "grpc",

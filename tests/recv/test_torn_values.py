@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from common.mpi_job import Job
 from common.paths import RENDEZVOUS, DataPath
 from common.processes import free_port, run_program
 from common.protocols import STOCK
@@ -38,10 +39,14 @@ def test_no_value_is_torn(
     }
     # The program's own, which a virtual host makes longer.
     limit = request.node.get_closest_marker("timeout").args[0] / path.patience
+    # A rank for each of the three.
+    job = Job(path.mpi, len(addresses)) if path.mpi else None
     try:
-        said = run_program(_PROGRAM, settings, limit - 20, path.env).result()
+        said = run_program(_PROGRAM, settings, limit - 20, path.env, job).result()
     finally:
         print(log.read_text(errors="replace")[-3000:])
+        if job:
+            job.close()
     ps, *workers = said.pop("statuses")
     control = said.pop(_CONTROL)
     # Without an order the same looks find torn values, over this very path.
@@ -63,5 +68,7 @@ def test_no_value_is_torn(
         assert ps["rendezvous"] > 0 and ps["arena"]["size"] > 0
     else:
         assert all(each["rendezvous"] == each["chunk_bytes"] == 0 for each in counters)
+    if path.mpi:
+        assert all(each["mpi_bytes_received"] > 0 for each in workers)
     fabrics = {fabric for each in counters for fabric in each["paths"].values()}
     assert fabrics == ({path.fabric} if path.fabric else set())

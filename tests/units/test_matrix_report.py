@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from common.paths import DEVICE, RENDEZVOUS, STREAM, TCP, DataPath
+from common.paths import DEVICE, MPI_RECEIVED, PMPI, RENDEZVOUS, STREAM, TCP, DataPath
 from matrix import page
 from matrix.meter import HANDSHAKES, Payload, assert_fabric, assert_path, carried
 from matrix.page import FAILED, NOT_OFFERED, NOT_RUN, PASSED, SKIPPED
@@ -17,6 +17,7 @@ MIB = 2**20
 SHM = DataPath("x/shm", "x", "shm", STREAM, RENDEZVOUS, {"X_FABRICS": "shm"})
 VERBS = DataPath("x/verbs", "x", "verbs", STREAM, RENDEZVOUS, driver="rxe")
 PLAIN = DataPath("plain", "plain", None, TCP, TCP)
+BY_MPI = DataPath("x/mpi", "x", None, MPI_RECEIVED, MPI_RECEIVED, mpi="an-mpi")
 
 
 def cell(path: str, case: str, verdict: str, detail: str = "", **known: Any) -> dict[str, Any]:
@@ -169,7 +170,8 @@ def says(stream: int = 0, rendezvous: int = 0, **connections: tuple[str, str, in
         {"inode": int(inode[1:]), "local": local, "remote": remote, "bytes_received": count}
         for inode, (local, remote, count) in connections.items()
     ]
-    return {STREAM: stream, RENDEZVOUS: rendezvous, "paths": {}, "connections": sockets}
+    counted = {STREAM: stream, RENDEZVOUS: rendezvous, MPI_RECEIVED: 0, PMPI: 0}
+    return {**counted, "paths": {}, "connections": sockets}
 
 
 def test_counters_grow_over_all_tasks_and_tcp_only_between_them() -> None:
@@ -179,8 +181,15 @@ def test_counters_grow_over_all_tasks_and_tcp_only_between_them() -> None:
         "a": says(6, 10, n1=("a:1", "b:2", 300), n3=("a:9", "c:1", 999), n4=("a:3", "b:4", 40)),
         "b": says(2, 7, n2=("b:2", "a:1", 55), n5=("b:4", "a:3", 1)),
     }
-    assert carried(after, before) == {STREAM: 3, RENDEZVOUS: 10, TCP: 200 + 40 + 5 + 1}
-    assert carried(after) == {STREAM: 8, RENDEZVOUS: 17, TCP: 300 + 40 + 55 + 1}
+    none = {MPI_RECEIVED: 0, PMPI: 0}
+    assert carried(after, before) == {STREAM: 3, RENDEZVOUS: 10, TCP: 200 + 40 + 5 + 1, **none}
+    assert carried(after) == {STREAM: 8, RENDEZVOUS: 17, TCP: 300 + 40 + 55 + 1, **none}
+
+
+def test_what_mpi_brought_is_counted_by_us_and_by_mpi() -> None:
+    before = {"a": {**says(), MPI_RECEIVED: 5, PMPI: 6}}
+    after = {"a": {**says(), MPI_RECEIVED: 9, PMPI: 11}, "b": {**says(), MPI_RECEIVED: 2, PMPI: 2}}
+    assert carried(after, before) == {STREAM: 0, RENDEZVOUS: 0, TCP: 0, MPI_RECEIVED: 6, PMPI: 7}
 
 
 def test_a_device_is_counted_once_for_all_tasks() -> None:
@@ -193,10 +202,16 @@ def test_a_device_is_counted_once_for_all_tasks() -> None:
 
 
 def grown(
-    stream: int = 0, rendezvous: int = 0, tcp: int = 0, device: int | None = None
+    stream: int = 0,
+    rendezvous: int = 0,
+    tcp: int = 0,
+    device: int | None = None,
+    mpi: int = 0,
+    pmpi: int = 0,
 ) -> dict[str, int]:
     counted = {} if device is None else {DEVICE: device}
-    return {STREAM: stream, RENDEZVOUS: rendezvous, TCP: tcp, **counted}
+    own = {STREAM: stream, RENDEZVOUS: rendezvous, TCP: tcp, MPI_RECEIVED: mpi, PMPI: pmpi}
+    return {**own, **counted}
 
 
 def test_a_payload_in_its_paths_own_counters_passes() -> None:
@@ -207,6 +222,10 @@ def test_a_payload_in_its_paths_own_counters_passes() -> None:
     assert_path(PLAIN, payload, grown(tcp=1010))
     assert_path(VERBS, payload, grown(10, 1000, HANDSHAKES, 1010))
     assert_path(PLAIN, Payload(), grown(tcp=1))
+    assert_path(PLAIN, Payload(small=10, encoded=5), grown(tcp=15))
+    # Its calls go over TCP, and so do the tensors that MPI does not bring.
+    assert_path(BY_MPI, payload, grown(tcp=5 * MIB, mpi=1010, pmpi=1010))
+    assert_path(BY_MPI, Payload(encoded=5), grown(tcp=5))
 
 
 @pytest.mark.parametrize(
@@ -217,6 +236,12 @@ def test_a_payload_in_its_paths_own_counters_passes() -> None:
         (SHM, Payload(10), grown(10, 0, HANDSHAKES + 1), "went elsewhere"),
         (PLAIN, Payload(10), grown(1, 0, 10), "went elsewhere"),
         (PLAIN, Payload(10), grown(0, 1, 10), "went elsewhere"),
+        (PLAIN, Payload(10), grown(0, 0, 10, mpi=1), "went elsewhere"),
+        (PLAIN, Payload(10, encoded=5), grown(0, 0, 14), "carried 14 bytes of at least 15"),
+        (BY_MPI, Payload(10), grown(tcp=100, mpi=9, pmpi=9), "carried 9 bytes of at least 10"),
+        (BY_MPI, Payload(10), grown(tcp=100, mpi=10, pmpi=9), "MPI counts 9 bytes"),
+        (BY_MPI, Payload(10), grown(10, 0, 100, mpi=10, pmpi=10), "went elsewhere"),
+        (BY_MPI, Payload(encoded=5), grown(tcp=4), "responses carried 4 bytes of 5"),
         (PLAIN, Payload(), grown(), "carried 0 bytes of at least 1"),
         (VERBS, Payload(10, 1000), grown(10, 1000), "1010 bytes, its device 0 at most"),
         (VERBS, Payload(10, 1000), grown(10, 1000, 0, 1009), "its device 1009 at most"),

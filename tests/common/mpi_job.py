@@ -1,0 +1,127 @@
+"""An MPI job whose ranks run what a test starts: servers one by one, and programs beside them."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import mpi_rank
+import pytest
+
+_ARTF = Path(__file__).parents[2] / "scripts/artf"
+_END_S = 10.0
+#: The folder of a job, for programs that start servers of their own.
+FOLDER = "ARTF_MPI_JOB"
+
+
+@functools.cache
+def _shown(name: str, ranks: int, survive: bool, *words: str) -> dict[str, Any]:
+    """What `artf mpi --show` says; the MPI is there then."""
+    options = ["--with", name, "-np", str(ranks), *(["--survive"] if survive else [])]
+    # artf finds its own modules.
+    env = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    done = subprocess.run(
+        [str(_ARTF), "mpi", *options, "--show", "--", *words],
+        env=env,
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode != 0:
+        why = f"{name}: {done.stderr.strip()}"
+        # What CI's machine lacks it installs.
+        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(why)
+    shown: dict[str, Any] = json.loads(done.stdout)
+    return shown
+
+
+@functools.cache
+def counting_library(name: str) -> Path:
+    """A library that counts what goes through an MPI, by MPI's profiling interface, and is used in
+    its place (count_mpi.cc). It stays for the life of this process's temporary folder."""
+    compiler = shutil.which("g++")
+    assert compiler, "no g++: scripts/artf build installs it, or says how"
+    real = Path(_shown(name, 1, False, "true")["library"])
+    folder = Path(tempfile.mkdtemp(prefix="artf-count-mpi-"))
+    made = folder / f"count_{name.replace('-', '_')}.so"
+    words = [compiler, "-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]
+    words += [str(Path(__file__).with_name("count_mpi.cc")), "-o", str(made)]
+    if real.is_absolute():
+        words += [str(real), f"-Wl,-rpath,{real.parent}"]
+    else:
+        words.append(f"-l:{real}")
+    subprocess.run([*words, "-Wl,--no-as-needed"], check=True)
+    return made
+
+
+class Job:
+    """`ranks` seats of one MPI job; it outlives a rank that dies unless `survive` is False."""
+
+    def __init__(
+        self,
+        name: str,
+        ranks: int,
+        env: Mapping[str, str] | None = None,
+        survive: bool = True,
+        counted: bool = True,
+    ) -> None:
+        self.name = name
+        self.folder = Path(tempfile.mkdtemp(prefix="artf-mpi-"))
+        seat = [sys.executable, "-E", "-s", mpi_rank.__file__, "seat"]
+        shown = _shown(name, ranks, survive, *seat)
+        words = [*shown["command"], str(self.folder)]
+        settings = {**shown["environment"], FOLDER: str(self.folder), **(env or {})}
+        if counted:
+            settings |= {
+                "AR_MPI_LIB": str(counting_library(name)),
+                "ARTF_MPI_COUNTS": str(self.folder),
+            }
+        with (self.folder / "launcher").open("wb") as log:
+            self._launcher = subprocess.Popen(
+                words,
+                env={**os.environ, **settings},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """What lets a program run its own servers in this job."""
+        return {FOLDER: str(self.folder)}
+
+    def said(self) -> str:
+        """What the launcher wrote."""
+        return (self.folder / "launcher").read_text(errors="replace")
+
+    def wait(self, seconds: float) -> int:
+        """The launcher's exit status, once all ranks have ended."""
+        return self._launcher.wait(seconds)
+
+    def close(self) -> None:
+        for end in (self._launcher.terminate, self._launcher.kill):
+            if self._launcher.poll() is None:
+                end()
+                try:
+                    self._launcher.wait(_END_S)
+                except subprocess.TimeoutExpired:
+                    continue
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def __enter__(self) -> Job:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def as_rank(folder: Path | str, command: list[str]) -> list[str]:
+    """What runs a command as a free rank of the job in `folder`."""
+    return [sys.executable, "-E", "-s", mpi_rank.__file__, "run", str(folder), *command]

@@ -1,0 +1,309 @@
+"""Servers of grpc+mpi: how they start and end, whom they can exchange tensors with, and training.
+
+What every path does, values, steps and faults, is in the matrix.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+import tensorflow as tf
+
+from common.ar import eventually
+from common.fixtures import ClusterFactory
+from common.mpi_job import Job
+from common.pair import MIB, PS, SUM, WORKER, large_step, session_at, summed
+from common.processes import Cluster, Program, free_port, run_program, wait_together
+from common.protocols import MPI
+from common.reduced_values import check_reduced
+
+pytestmark = pytest.mark.timeout(180)
+
+TESTS = Path(__file__).parents[1]
+PROGRAMS = Path(__file__).with_name("programs")
+MPICH, OPEN_MPI = "debian-mpich", "debian-openmpi"
+PROTOCOLS = ("grpc", "grpc+ar", MPI)
+#: The last words of a cluster's servers, which are ranks of one job.
+TALKATIVE = {"TF_CPP_MIN_LOG_LEVEL": "0"}
+
+of_debian = pytest.mark.parametrize("mpi", [MPICH, OPEN_MPI])
+over_mpich = pytest.mark.parametrize("mpi", [MPICH])
+
+
+def address() -> str:
+    return f"127.0.0.1:{free_port()}"
+
+
+# --- the start ------------------------------------------------------------------------------------
+
+
+@of_debian
+def test_ranks_need_not_be_the_tasks_numbers(new_mpi_cluster: ClusterFactory, mpi: str) -> None:
+    """The later task is the earlier rank; every tensor finds its way all the same."""
+    settings = {"cluster": {"ps": [address()], "worker": [address()]}, "moved": 2 * MIB}
+    with Job(mpi, 2) as job:
+        programs = [Program(PROGRAMS / "task_of_rank.py", settings, job=job) for _ in range(2)]
+        said = [outcome.result() for outcome in wait_together(programs, 90)]
+    assert sorted((each["rank"], each["task"]) for each in said) == [(0, WORKER), (1, PS)]
+    (worker,) = (each for each in said if each["task"] == WORKER)
+    assert worker["spread"] == 0.0
+    assert worker["mpi_bytes_received"] >= 2 * MIB
+
+
+@over_mpich
+def test_a_server_that_starts_late_is_waited_for(mpi: str, tmp_path: Path) -> None:
+    """The others wait in their start, in whichever order they come."""
+    settings = {"cluster": {"ps": [address()], "worker": [address()]}, "moved": 2 * MIB}
+    with Job(mpi, 2) as job:
+        early = Program(PROGRAMS / "task_of_rank.py", settings, job=job)
+        time.sleep(8)
+        late = Program(PROGRAMS / "task_of_rank.py", settings, job=job)
+        said = [outcome.result() for outcome in wait_together([early, late], 90)]
+    assert sorted(each["task"] for each in said) == [PS, WORKER]
+    assert max(each["start_seconds"] for each in said) > 4
+
+
+def start_alone(env: dict[str, str], tasks: int = 1, job: Job | None = None) -> Any:
+    """What a process is told that starts a server of a cluster of so many tasks."""
+    cluster = {"worker": [address() for _ in range(tasks)]}
+    outcome = run_program(PROGRAMS / "starts.py", {"cluster": cluster}, 90, env, job)
+    return outcome.result()
+
+
+def test_without_a_launcher() -> None:
+    assert start_alone({}) == {
+        "error": "FailedPreconditionError",
+        "text": "this process was not started by an MPI launcher: start all tasks of the cluster "
+        "with one, as in mpirun -np TASKS python3 PROGRAM",
+    }
+
+
+def test_a_job_that_is_too_small() -> None:
+    with Job(MPICH, 2) as job:
+        cluster = {"worker": [address() for _ in range(3)]}
+        script = PROGRAMS / "starts.py"
+        programs = [Program(script, {"cluster": cluster}, job=job) for _ in range(2)]
+        said = [outcome.result() for outcome in wait_together(programs, 90)]
+    for each in said:
+        assert each == {
+            "error": "FailedPreconditionError",
+            "text": "the MPI job has 2 ranks, the cluster has 3 tasks: start all of them with one "
+            "mpirun -np 3",
+        }
+
+
+def test_a_library_that_is_not_there() -> None:
+    with Job(MPICH, 1, counted=False) as job:
+        said = start_alone({"AR_MPI_LIB": "/nowhere/libmpi.so.12"}, job=job)
+    assert said["error"] == "UnavailableError"
+    assert said["text"].startswith("no MPI library: /nowhere/libmpi.so.12")
+    assert said["text"].endswith("(correct AR_MPI_LIB, or unset it)")
+
+
+def test_two_libraries_in_one_process() -> None:
+    """One that the program has loaded, and another one that AR_MPI_LIB names."""
+    with Job(OPEN_MPI, 1, counted=False) as job:
+        settings = {"cluster": {"worker": [address()]}, "loads": "libmpich.so.12"}
+        env = {"AR_MPI_LIB": "libmpi.so.40"}
+        said = run_program(PROGRAMS / "starts.py", settings, 90, env, job).result()
+    assert said["error"] == "FailedPreconditionError"
+    assert "AR_MPI_LIB names libmpi.so.40, but " in said["text"]
+    assert "two MPI libraries do not go together" in said["text"]
+
+
+# --- who speaks with whom -------------------------------------------------------------------------
+
+#: Sender, receiver → what happens to a tensor: over MPI, in the response, or an error.
+BY_MPI, IN_RESPONSE, REFUSED = "by MPI", "in the response", "refused"
+MIXED = {
+    ("grpc", MPI): REFUSED,
+    ("grpc+ar", MPI): REFUSED,
+    (MPI, "grpc"): IN_RESPONSE,
+    (MPI, "grpc+ar"): IN_RESPONSE,
+    (MPI, MPI): BY_MPI,
+}
+
+
+@pytest.mark.parametrize(("sender", "receiver"), MIXED, ids=lambda name: name.replace("+", "_"))
+@over_mpich
+def test_mixed_cluster(
+    new_mpi_cluster: ClusterFactory, mpi: str, sender: str, receiver: str
+) -> None:
+    """A receiver of grpc+mpi asks for MPI and takes nothing else; a sender answers who does not.
+
+    The job has a rank for each task, else no server of grpc+mpi starts.
+    """
+    cluster = new_mpi_cluster(ps=1, worker=1, clients=1, protocols={PS: sender, WORKER: receiver})
+    with session_at(cluster.target()) as session:
+        step = large_step((PS, WORKER), 2)
+        before = cluster[WORKER].counters()
+        if MIXED[sender, receiver] == REFUSED:
+            with pytest.raises(tf.errors.FailedPreconditionError) as refused:
+                session.run(step)
+            assert re.search(
+                "/job:ps/replica:0/task:0 does not speak grpc.mpi: start it with "
+                'protocol="grpc.mpi", in the same MPI job',
+                str(refused.value),
+            ), str(refused.value)
+            return
+        assert session.run(step) == 0.0
+        after = cluster[WORKER].counters()
+    moved = after["mpi_bytes_received"] - before["mpi_bytes_received"]
+    assert after["pmpi_bytes"] - before["pmpi_bytes"] == moved
+    assert moved == (2 * MIB if MIXED[sender, receiver] == BY_MPI else 0)
+
+
+def test_servers_of_two_jobs() -> None:
+    """They find out when they say hello, and the error says what to do."""
+    settings = {"cluster": {"ps": [address()], "worker": [address()]}, "moved": 2 * MIB}
+    other = {"task": "other:0", "cluster": {"other": [address()]}, "stays": True}
+    script = PROGRAMS / "task_of_rank.py"
+    with Job(MPICH, 2) as jobs_ps, Job(MPICH, 2) as jobs_worker:
+        worker = Program(script, {**settings, "task": WORKER, "stays": True}, job=jobs_worker)
+        rest = [
+            Program(script, {**settings, "task": PS, "stays": True}, job=jobs_ps),
+            Program(script, {**settings, **other}, job=jobs_ps),
+            Program(
+                script, {**settings, **other, "cluster": {"other": [address()]}}, job=jobs_worker
+            ),
+        ]
+        try:
+            assert all(program.line(60).startswith("READY") for program in [worker, *rest])
+            said = json.loads(worker.line(60))
+        finally:
+            for program in [worker, *rest]:
+                program.kill()
+    assert "the two servers of grpc+mpi are not in one MPI job" in said["error"]
+    assert "start all of them by one mpirun" in said["error"]
+
+
+@over_mpich
+def test_a_client_that_is_no_rank(new_mpi_cluster: ClusterFactory, mpi: str) -> None:
+    """A session needs no MPI: its RPCs are gRPC's. An eager context has a server, which does."""
+    cluster = new_mpi_cluster(ps=1, worker=1)
+    assert summed(cluster.target(scheme=MPI)) == SUM
+    settings = {"host": cluster.target(scheme=MPI)}
+    said = run_program(PROGRAMS / "connects.py", settings).result()
+    assert said["error"] == "FailedPreconditionError"
+    assert said["text"].startswith("this process was not started by an MPI launcher")
+
+
+@over_mpich
+def test_connect_to_a_host(new_mpi_cluster: ClusterFactory, mpi: str) -> None:
+    cluster = new_mpi_cluster(ps=1, worker=1, clients=1)
+    settings = {"host": cluster.target(scheme=MPI)}
+    said = cluster.client(PROGRAMS / "connects.py", settings).wait(60).result()
+    assert said["wrong"] == 0
+    assert said["mpi_bytes_received"] >= 2 * MIB
+
+
+# --- at rest, and the end -------------------------------------------------------------------------
+
+
+def cpu_percent(cluster: Cluster, seconds: float) -> dict[str, float]:
+    """What each task takes of a core over so long a time."""
+    tasks = {task: psutil.Process(cluster[task].pid) for task in cluster.tasks}
+
+    def used() -> dict[str, float]:
+        times = {task: process.cpu_times() for task, process in tasks.items()}
+        return {task: each.user + each.system for task, each in times.items()}
+
+    before, began = used(), time.monotonic()
+    time.sleep(seconds)
+    took = time.monotonic() - began
+    return {task: 100 * (now - before[task]) / took for task, now in used().items()}
+
+
+@of_debian
+def test_idle_servers_take_no_processor(new_mpi_cluster: ClusterFactory, mpi: str) -> None:
+    """After tensors both ways and a session's end: less than 1 % of a core each."""
+    cluster = new_mpi_cluster(ps=1, worker=1)
+    for way in ((PS, WORKER), (WORKER, PS)):
+        with session_at(cluster.target(way[1])) as session:
+            assert session.run(large_step(way, 8)) == 0.0
+    time.sleep(2)
+    taken = cpu_percent(cluster, 10)
+    print(mpi, taken)
+    assert max(taken.values()) < 1, taken
+
+
+@of_debian
+def test_servers_leave_together(new_mpi_cluster: ClusterFactory, mpi: str) -> None:
+    """Each waits for the others in MPI_Finalize, says so, and then the job ends well."""
+    cluster = new_mpi_cluster(env=TALKATIVE, ps=1, worker=1)
+    with session_at(cluster.target()) as session:
+        assert session.run(large_step((PS, WORKER), 2)) == 0.0
+    cluster[WORKER].ask_to_leave()
+    waits = "this process waits in MPI_Finalize for the other ranks of its MPI job to end"
+    assert eventually(lambda: waits in cluster[WORKER].tail(), 20)
+    assert cluster[WORKER].alive()
+    assert cluster[PS].leave(20) == 0
+    assert eventually(lambda: not cluster[WORKER].alive(), 20)
+    assert cluster.jobs_status(20) == [0]
+
+
+@pytest.mark.parametrize("mpi", [MPICH, OPEN_MPI, "mpich-5-standard", "openmpi-5"])
+def test_by_default_a_rank_that_dies_ends_its_job(mpi: str) -> None:
+    """What the launchers do when nobody has asked for anything else."""
+    settings = {"cluster": {"ps": [address()], "worker": [address()]}, "moved": 0, "stays": True}
+    with Job(mpi, 2, survive=False) as job:
+        programs = [Program(PROGRAMS / "task_of_rank.py", settings, job=job) for _ in range(2)]
+        try:
+            assert all(program.line(60).startswith("READY") for program in programs)
+            programs[0].kill()
+            assert job.wait(30) != 0
+            assert programs[1].wait(30).status != 0
+        finally:
+            for program in programs:
+                program.kill()
+
+
+# --- strategies -----------------------------------------------------------------------------------
+
+
+def tf_config(spec: dict[str, list[str]], job: str, index: int) -> dict[str, str]:
+    task = {"type": job, "index": index}
+    return {"TF_CONFIG": json.dumps({"cluster": spec, "task": task, "rpc_layer": MPI})}
+
+
+@over_mpich
+def test_parameter_server_strategy_trains(new_mpi_cluster: ClusterFactory, mpi: str) -> None:
+    """A custom loop with exact sums, and Keras fit; the variables live on the ps."""
+    cluster = new_mpi_cluster(ps=1, worker=2, clients=1)
+    spec = {**cluster.spec, "chief": [address()]}
+    settings = {"cluster": spec, "protocol": MPI, "via": "rpc_layer"}
+    result = cluster.client(TESTS / "tf2/programs/ps_strategy.py", settings).wait(120).result()
+    assert result["rpc_layer"] == MPI
+    assert (result["loop"]["total"], result["loop"]["big"]) == (820, [820.0])
+    loss = result["fit"]["loss"]
+    assert loss[-1] < loss[0] / 2
+    received = [cluster[task].counters()["mpi_bytes_received"] for task in cluster.tasks]
+    assert min(received) > 0, received
+
+
+@of_debian
+def test_multi_worker_mirrored_trains(mpi: str) -> None:
+    """By TF_CONFIG; reduced values are exact, and Keras fit ends where one process alone ends."""
+    script = TESTS / "tf2/programs/multi_worker.py"
+    alone = run_program(script, {"via": "local"}).result()["fit"]
+    spec = {"worker": [address(), address()]}
+    with Job(mpi, 2) as job:
+        settings = {"cluster": spec, "protocol": MPI, "via": "TF_CONFIG"}
+        workers = [
+            Program(script, {**settings, "index": i}, tf_config(spec, "worker", i), job)
+            for i in range(2)
+        ]
+        results = [outcome.result() for outcome in wait_together(workers, 120)]
+        assert job.wait(20) == 0
+    for result in results:
+        assert (result["rpc_layer"], result["replicas"]) == (MPI, 2)
+        check_reduced(result["reduced"])
+        np.testing.assert_allclose(result["fit"]["weights"], alone["weights"], 1e-4)
+        np.testing.assert_allclose(result["fit"]["loss"], alone["loss"], 1e-4)
