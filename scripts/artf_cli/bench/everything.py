@@ -10,7 +10,7 @@ from typing import Any
 from artf_cli.bench import allreduce, recommender, record, recv, train
 from artf_cli.cluster import STRATEGY
 from artf_cli.console import stage
-from artf_cli.variants import AR, STOCK
+from artf_cli.variants import AR, MPI, STOCK
 
 # What the transport gives and what the threads give, told apart; see variants.py.
 _TRANSPORTS = (STOCK, AR, f"{AR}/tcp")
@@ -19,6 +19,8 @@ _ROUNDS = 7
 # As few as give an interval: each has a pause of some 20 seconds.
 _COLD_ROUNDS = 6
 _COLD_SIZES = ("empty", "4", "64KiB", "1MiB", "16MiB", "256MiB")
+_MPI_WAYS = (STOCK, *(f"{MPI}/{mpi}" for mpi in ("mpich", "openmpi", "mpich5", "openmpi5")), AR)
+_MPI_SIZES = ("4", "1KiB", "64KiB", "1MiB", "16MiB", "64MiB")
 _STRATEGY_SIZES = ("empty", "4", "64KiB", "1MiB", "16MiB", "200x16KiB")
 _RING_SIZES = ("1KiB", "64KiB", "1MiB", "16MiB", "64MiB")
 
@@ -64,6 +66,10 @@ def _recv_strategy(lab: Lab) -> Rows:
     )
 
 
+def _recv_mpi(lab: Lab) -> Rows:
+    return recv.run(lab.python, _MPI_WAYS, _MPI_SIZES, rounds=lab.rounds or _ROUNDS, cold_rounds=0)
+
+
 def _train(lab: Lab) -> Rows:
     return train.rows_of(train.run(lab.python, _WAYS, lab.rounds or train.DEFAULT_ROUNDS))
 
@@ -97,6 +103,7 @@ PARTS: dict[str, Callable[[Lab], Rows]] = {
     "recv": _recv,
     "recv-cold": _recv_cold,
     "recv-strategy": _recv_strategy,
+    "recv-mpi": _recv_mpi,
     "train": _train,
     "recommender": _recommender,
     "recommender-strategy": _recommender_strategy,

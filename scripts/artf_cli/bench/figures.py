@@ -213,6 +213,8 @@ TABLES: dict[str, tuple[str, Callable[[Rows], str]]] = {
     "recv-cpu": ("recv.json", recv_cpu),
     "recv-cold": ("recv-cold.json", recv_cold),
     "recv-strategy": ("recv-strategy.json", recv_steps),
+    "recv-mpi": ("recv-mpi.json", recv_steps),
+    "recv-mpi-cpu": ("recv-mpi.json", recv_cpu),
     "train": ("train.json", train),
     "recommender": ("recommender.json", recommender_rate),
     "recommender-p99": ("recommender.json", recommender_p99),

@@ -153,12 +153,14 @@ class Task:
         return {
             "bytes_sent": sum(tcp.bytes_sent for tcp in sockets)
             + status.get("stream_bytes_sent", 0)
-            + read,
+            + read
+            + status.get("mpi_bytes_sent", 0),
             "connections": [asdict(tcp) for tcp in sockets if tcp.established],
             "fabrics": {
                 name: paths[address] for address, name in names.items() if address in paths
             },
             "fabric_bytes_received": status.get("stream_bytes_received", 0) + read,
+            "mpi_bytes_received": status.get("mpi_bytes_received", 0),
             # Pages of the arena that the next step need not fault in.
             "warm_free_bytes": status.get("arena", {}).get("warm_free", 0),
         }
