@@ -47,7 +47,7 @@ SUITES = (
     Suite("recv", installed=True, perturbed=True, together="built", parts=("recv",)),
     Suite("tf2", installed=True, perturbed=True, together="built", parts=("servers",)),
     Suite("clusters", together="built"),
-    Suite("mpi-servers", installed=True, perturbed=True, parts=("servers",)),
+    Suite("mpi-servers", installed=True, perturbed=True, together="built", parts=("servers",)),
     # It waits for time limits most of the time, and then wants an outcome at once.
     Suite("faults", installed=True, perturbed=True, together="last", parts=("servers",)),
     # In virtual hosts, whose kernel it builds while the faults wait.

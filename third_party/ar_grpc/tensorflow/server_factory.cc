@@ -86,7 +86,8 @@ tensorflow::Status CheckServer(const tensorflow::ServerDef& server_def) {
   tensorflow::ServerFactory* factory = nullptr;
   TF_RETURN_IF_ERROR(tensorflow::ServerFactory::GetFactory(server_def, &factory));
   if (server_def.protocol() == kArProtocol) return CheckClient();
-  if (server_def.protocol() == kMpiProtocol) return ToTensorFlow(MpiChannelFor(server_def).status());
+  if (server_def.protocol() == kMpiProtocol)
+    return ToTensorFlow(MpiChannelFor(server_def).status());
   return tensorflow::OkStatus();
 }
 
