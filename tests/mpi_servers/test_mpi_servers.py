@@ -34,6 +34,8 @@ PROTOCOLS = ("grpc", "grpc+ar", MPI)
 #: The last words of a cluster's servers, which are ranks of one job.
 TALKATIVE = {"TF_CPP_MIN_LOG_LEVEL": "0"}
 
+FINALIZES = "this process waits in MPI_Finalize for the other ranks of its MPI job to end"
+
 of_debian = pytest.mark.parametrize("mpi", few([MPICH, OPEN_MPI], MPICH))
 over_mpich = pytest.mark.parametrize("mpi", [MPICH])
 
@@ -45,28 +47,43 @@ def address() -> str:
 # --- the start ------------------------------------------------------------------------------------
 
 
-@of_debian
-def test_ranks_need_not_be_the_tasks_numbers(new_mpi_cluster: ClusterFactory, mpi: str) -> None:
-    """The later task is the earlier rank; every tensor finds its way all the same."""
-    settings = {"cluster": {"ps": [address()], "worker": [address()]}, "moved": 2 * MIB}
+def said_by_a_pair(mpi: str, pause: float = 0) -> list[dict[str, Any]]:
+    """What the two tasks of task_of_rank.py say, the later one started after a pause.
+
+    Both serve until the worker's step is done: a ps that ended would leave the job.
+    """
+    settings = {
+        "cluster": {"ps": [address()], "worker": [address()]},
+        "moved": 2 * MIB,
+        "stays": True,
+    }
+    programs = []
     with Job(mpi, 2) as job:
-        programs = [Program(PROGRAMS / "task_of_rank.py", settings, job=job) for _ in range(2)]
-        said = [outcome.result() for outcome in wait_together(programs, 90)]
+        try:
+            for seconds in (0, pause):
+                time.sleep(seconds)
+                programs.append(Program(PROGRAMS / "task_of_rank.py", settings, job=job))
+            assert all(program.line(60).startswith("READY") for program in programs)
+            return [json.loads(program.line(60)) for program in programs]
+        finally:
+            for program in programs:
+                program.kill()
+
+
+@of_debian
+def test_ranks_need_not_be_the_tasks_numbers(mpi: str) -> None:
+    """The later task is the earlier rank; every tensor finds its way all the same."""
+    said = said_by_a_pair(mpi)
     assert sorted((each["rank"], each["task"]) for each in said) == [(0, WORKER), (1, PS)]
     (worker,) = (each for each in said if each["task"] == WORKER)
-    assert worker["spread"] == 0.0
+    assert worker.get("spread") == 0.0, worker
     assert worker["mpi_bytes_received"] >= 2 * MIB
 
 
 @over_mpich
-def test_a_server_that_starts_late_is_waited_for(mpi: str, tmp_path: Path) -> None:
+def test_a_server_that_starts_late_is_waited_for(mpi: str) -> None:
     """The others wait in their start, in whichever order they come."""
-    settings = {"cluster": {"ps": [address()], "worker": [address()]}, "moved": 2 * MIB}
-    with Job(mpi, 2) as job:
-        early = Program(PROGRAMS / "task_of_rank.py", settings, job=job)
-        time.sleep(8)
-        late = Program(PROGRAMS / "task_of_rank.py", settings, job=job)
-        said = [outcome.result() for outcome in wait_together([early, late], 90)]
+    said = said_by_a_pair(mpi, pause=8)
     assert sorted(each["task"] for each in said) == [PS, WORKER]
     assert max(each["start_seconds"] for each in said) > 4
 
@@ -242,12 +259,26 @@ def test_servers_leave_together(new_mpi_cluster: ClusterFactory, mpi: str) -> No
     with session_at(cluster.target()) as session:
         assert session.run(large_step((PS, WORKER), 2)) == 0.0
     cluster[WORKER].ask_to_leave()
-    waits = "this process waits in MPI_Finalize for the other ranks of its MPI job to end"
-    assert eventually(lambda: waits in cluster[WORKER].tail(), 20)
+    assert eventually(lambda: FINALIZES in cluster[WORKER].tail(), 20)
     assert cluster[WORKER].alive()
     assert cluster[PS].leave(20) == 0
     assert eventually(lambda: not cluster[WORKER].alive(), 20)
     assert cluster.jobs_status(20) == [0]
+
+
+@over_mpich
+def test_who_asks_a_server_that_leaves_is_told(new_mpi_cluster: ClusterFactory, mpi: str) -> None:
+    """It waits in MPI_Finalize and still answers calls: not that it sends what it does not send."""
+    cluster = new_mpi_cluster(env=TALKATIVE, ps=1, worker=1)
+    with session_at(cluster.target(), seconds=20) as session:
+        step = large_step((PS, WORKER), 2)
+        assert session.run(step) == 0.0
+        cluster[PS].ask_to_leave()
+        assert eventually(lambda: FINALIZES in cluster[PS].tail(), 20)
+        began = time.monotonic()
+        with pytest.raises((tf.errors.UnavailableError, tf.errors.CancelledError)) as told:
+            session.run(step)
+        assert time.monotonic() - began < 10, str(told.value)
 
 
 @pytest.mark.parametrize(

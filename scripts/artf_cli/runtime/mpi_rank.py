@@ -129,7 +129,8 @@ def main() -> None:
     """`seat FOLDER`, or `run FOLDER COMMAND [ARGUMENT …]`."""
     mode, folder, *command = sys.argv[1:]
     if mode == "seat":
-        sys.exit(_seat(Path(folder)))
+        # An interpreter that ends gives up its handlers first, and Hydra may send its signal then.
+        os._exit(_seat(Path(folder)))
     _run(Path(folder), command)
 
 

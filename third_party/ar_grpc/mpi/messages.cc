@@ -26,6 +26,7 @@ std::string Encode(const Hello& hello) {
 std::string Encode(const Watch& watch) {
   Writer writer;
   writer.Put(watch.id);
+  writer.Put(watch.job);
   writer.Put(watch.rank);
   return writer.Take();
 }
@@ -63,7 +64,8 @@ StatusOr<Hello> DecodeHello(std::string_view bytes) {
 StatusOr<Watch> DecodeWatch(std::string_view bytes) {
   Watch watch;
   Reader reader(bytes);
-  if (!reader.Get(&watch.id) || !reader.Get(&watch.rank) || !IsInt(watch.rank) || !reader.AtEnd()) {
+  if (!reader.Get(&watch.id) || !reader.Get(&watch.job) || !reader.Get(&watch.rank) ||
+      !IsInt(watch.rank) || !reader.AtEnd()) {
     return Malformed("watch");
   }
   return watch;

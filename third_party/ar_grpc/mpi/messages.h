@@ -31,6 +31,7 @@ struct Hello {
 struct Watch {
   static constexpr char kType[] = "ar-grpc/mpi-watch.1";
   Token id{};  // of this watch, random
+  Token job{};
   uint32_t rank = 0;
 };
 

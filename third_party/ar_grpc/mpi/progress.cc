@@ -20,6 +20,8 @@ namespace {
 constexpr int64_t kGraceUs = 5 * 1000 * 1000;
 // How long messages are expected that nobody wants.
 constexpr int64_t kOwedUs = 60 * 1000 * 1000;
+// How often they are looked for after that.
+constexpr int64_t kLateUs = 1000 * 1000;
 constexpr int kFinalizeLogS = 10;
 // The thread's own end of its patience says more.
 constexpr int64_t kMarginMs = 500;
@@ -176,7 +178,11 @@ void Progress::Work(Engine& engine) {
     const int64_t now = NowUs();
     const Waiting waiting = {engine.waited_for(), engine.holding(), now < owed_until_us_};
     commands.clear();
-    const bool stop = Take(Nap(waiting, now - moved_us), &commands);
+    int64_t nap = Nap(waiting, now - moved_us);
+    // A peer may come to send long after this end has given up, and nothing of it tells this
+    // thread.
+    if (nap == kForever && owed_until_us_ != 0) nap = kLateUs;
+    const bool stop = Take(nap, &commands);
     bool moved = !commands.empty();
     const bool usable = runtime_->Use([&] {
       for (Command& command : commands) Do(engine, std::move(command));

@@ -65,13 +65,17 @@ void MpiIntroduction::SayHello() {
          if (!status.ok()) return self->OnHello(OfHello(status, self->caller_->target));
          const StatusOr<mpi::Hello> theirs = mpi::DecodeHello(answer);
          if (!theirs.ok()) return self->OnHello(theirs.status());
+         const mpi::Job& job = self->channel_->job();
+         if (theirs->job != job.token || theirs->rank >= static_cast<uint32_t>(job.size)) {
+           return self->OnHello(
+               Status(StatusCode::kInternal, "the peer's hello names no rank of this MPI job"));
+         }
          self->OnHello(static_cast<int>(theirs->rank));
        });
 }
 
 void MpiIntroduction::OnHello(StatusOr<int> rank) {
   std::vector<std::function<void(StatusOr<int>)>> waiting;
-  bool watch = false;
   {
     std::lock_guard<std::mutex> lock(mu_);
     waiting.swap(waiting_);
@@ -79,15 +83,16 @@ void MpiIntroduction::OnHello(StatusOr<int> rank) {
     if (rank.ok()) {
       rank_ = *rank;
       watch_ = NewToken();
-      watch = !closed_;
+      // Under the lock: once Close has it, no call may be made.
+      if (!closed_) Watch(*rank);
     }
   }
-  if (watch) Watch(*rank);
   for (auto& known : waiting) known(rank);
 }
 
 void MpiIntroduction::Watch(int rank) {
-  Call(*caller_, mpi::Watch{watch_, static_cast<uint32_t>(channel_->job().rank)}, 0,
+  const mpi::Job& job = channel_->job();
+  Call(*caller_, mpi::Watch{watch_, job.token, static_cast<uint32_t>(job.rank)}, 0,
        [self = shared_from_this(), rank](const Status& status, std::string_view) {
          {
            std::lock_guard<std::mutex> lock(self->mu_);

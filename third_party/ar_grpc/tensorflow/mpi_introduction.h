@@ -35,6 +35,7 @@ class MpiIntroduction : public std::enable_shared_from_this<MpiIntroduction> {
 
   void SayHello();
   void OnHello(StatusOr<int> rank);
+  // Holding mu_. Its end comes in another thread.
   void Watch(int rank);
 
   mpi::Channel* const channel_;

@@ -2,19 +2,22 @@
 
 #include "third_party/ar_grpc/tensorflow/mpi_tensor_channel.h"
 
+#include <algorithm>
 #include <cstdint>
+#include <deque>
+#include <iterator>
 #include <map>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "grpcpp/support/slice.h"
 #include "tensorflow/core/distributed_runtime/rpc/grpc_tensor_coding.h"
 #include "tensorflow/core/framework/types.h"
 #include "tensorflow/core/platform/env.h"
 #include "tensorflow/core/platform/errors.h"
-#include "third_party/ar_grpc/mpi/messages.h"
 #include "third_party/ar_grpc/tensorflow/mpi_tensor_peer.h"
 #include "third_party/ar_grpc/tensorflow/run_later.h"
 
@@ -34,22 +37,6 @@ Status OfAnotherJob(int rank) {
                     std::to_string(rank) + " of its own): start all of them by one mpirun");
 }
 
-// Begins to send `tensor` to who asks; `sent` runs when it may change. kOk: the peer gets `answer`.
-Status Send(mpi::Channel* channel, const google::protobuf::Any& options, const Tensor& tensor,
-            std::function<void()> sent, mpi::Sent* answer) {
-  const StatusOr<mpi::Ask> ask = mpi::DecodeAsk(options.value());
-  if (!ask.ok()) return ask.status();
-  if (ask->job != channel->job().token) return OfAnotherJob(channel->job().rank);
-  const tensorflow::StringPiece bytes = tensor.tensor_data();
-  answer->size = bytes.size();
-  // The receiver learns of a failure as this end does: by TCP, or because MPI tells it, too.
-  channel->Send(static_cast<int>(ask->rank), static_cast<int>(ask->tag), bytes.data(), bytes.size(),
-                std::make_shared<Tensor>(tensor), [sent = std::move(sent)](const Status&) {
-                  if (sent) sent();
-                });
-  return OkStatus();
-}
-
 }  // namespace
 
 // The calls by which receivers watch this process, which stay open as long as both live.
@@ -59,23 +46,33 @@ class MpiTensorChannel::Watches : public std::enable_shared_from_this<Watches> {
 
   void Begin(const mpi::Watch& watch, tensorflow::CallOptions* options,
              const tensorflow::StatusCallback& done) {
-    bool taken = false;
-    {
-      std::lock_guard<std::mutex> lock(mu_);
-      taken = open_.emplace(watch.id, Open{static_cast<int>(watch.rank), done}).second;
-    }
-    if (!taken) return done(tensorflow::errors::AlreadyExists("a watch of this name is open"));
-    // Called under the call's locks, which `done` takes, too.
-    options->SetCancelCallback([weak = weak_from_this(), id = watch.id] {
-      RunLater([weak, id] {
-        if (const auto self = weak.lock()) self->Broken(id);
-      });
-    });
+    if (!ToBegin(watch, options, done)) done(tensorflow::OkStatus());
   }
 
-  // The receiver has nothing more to receive.
+  // The receiver has nothing more to receive. It may come before its watch does: they are two
+  // calls.
   void Bye(const Token& id) {
-    if (std::optional<Open> open = Take(id)) open->done(tensorflow::OkStatus());
+    std::optional<Open> open = Take(id);
+    if (open.has_value()) return open->done(tensorflow::OkStatus());
+    std::lock_guard<std::mutex> lock(mu_);
+    early_byes_.push_back(id);
+    if (early_byes_.size() > kMostEarlyByes) early_byes_.pop_front();
+  }
+
+  // What `rank` waits for does not come: its watches end, so that it takes this process for lost,
+  // as this one does it.
+  void Fail(int rank, const tensorflow::Status& why) {
+    channel_->Lose(rank);
+    std::vector<Open> ended;
+    {
+      std::lock_guard<std::mutex> lock(mu_);
+      for (auto each = open_.begin(); each != open_.end();) {
+        const bool its = each->second.rank == rank;
+        if (its) ended.push_back(std::move(each->second));
+        each = its ? open_.erase(each) : std::next(each);
+      }
+    }
+    for (Open& open : ended) open.done(why);
   }
 
  private:
@@ -83,6 +80,29 @@ class MpiTensorChannel::Watches : public std::enable_shared_from_this<Watches> {
     int rank = 0;
     tensorflow::StatusCallback done;
   };
+
+  static constexpr size_t kMostEarlyByes = 1024;
+
+  // false: its bye has come before it. Under the lock to the end, so that a bye cannot end the
+  // call, and `options` with it, meanwhile.
+  bool ToBegin(const mpi::Watch& watch, tensorflow::CallOptions* options,
+               const tensorflow::StatusCallback& done) {
+    std::lock_guard<std::mutex> lock(mu_);
+    const auto early = std::find(early_byes_.begin(), early_byes_.end(), watch.id);
+    if (early != early_byes_.end()) {
+      early_byes_.erase(early);
+      return false;
+    }
+    // A name is random: it is there already where somebody plays with us.
+    if (!open_.emplace(watch.id, Open{static_cast<int>(watch.rank), done}).second) return false;
+    // Called under the call's locks, which `done` takes, too.
+    options->SetCancelCallback([weak = weak_from_this(), id = watch.id] {
+      RunLater([weak, id] {
+        if (const auto self = weak.lock()) self->Broken(id);
+      });
+    });
+    return true;
+  }
 
   // Its TCP connection has ended without a bye: so has the process.
   void Broken(const Token& id) {
@@ -103,7 +123,9 @@ class MpiTensorChannel::Watches : public std::enable_shared_from_this<Watches> {
 
   mpi::Channel* const channel_;
   std::mutex mu_;
+  // Guarded by mu_.
   std::map<Token, Open> open_;
+  std::deque<Token> early_byes_;
 };
 
 MpiTensorChannel::MpiTensorChannel(mpi::Channel* channel)
@@ -136,8 +158,11 @@ bool MpiTensorChannel::ServeOwnCall(tensorflow::CallOptions* options,
   }
   if (type == mpi::Watch::kType) {
     const StatusOr<mpi::Watch> watch = mpi::DecodeWatch(value);
+    const mpi::Job& job = channel_->job();
     if (!watch.ok()) {
       done(ToTensorFlow(watch.status()));
+    } else if (watch->job != job.token || watch->rank >= static_cast<uint32_t>(job.size)) {
+      done(ToTensorFlow(OfAnotherJob(job.rank)));
     } else {
       watches_->Begin(*watch, options, done);
     }
@@ -152,6 +177,45 @@ bool MpiTensorChannel::ServeOwnCall(tensorflow::CallOptions* options,
   return false;
 }
 
+Status MpiTensorChannel::Send(const google::protobuf::Any& options, const Tensor& tensor,
+                              std::function<void()> sent, mpi::Sent* answer) {
+  const StatusOr<mpi::Ask> ask = mpi::DecodeAsk(options.value());
+  if (!ask.ok()) return ask.status();
+  if (ask->job != channel_->job().token) return OfAnotherJob(channel_->job().rank);
+  const tensorflow::StringPiece bytes = tensor.tensor_data();
+  answer->size = bytes.size();
+  struct Begun {
+    std::mutex mu;
+    bool answered = false;
+    Status refused;
+  };
+  const auto begun = std::make_shared<Begun>();
+  auto done = [begun, sent = std::move(sent), rank = static_cast<int>(ask->rank),
+               watches = std::weak_ptr<Watches>(watches_)](const Status& ended) {
+    if (!ended.ok()) {
+      {
+        std::lock_guard<std::mutex> lock(begun->mu);
+        if (!begun->answered) {
+          begun->refused = ended;
+          return;
+        }
+      }
+      // The receiver waits for what was announced. Not in MPI's thread, which has more to do.
+      RunLater([watches, rank, ended] {
+        if (const auto all = watches.lock()) {
+          all->Fail(rank, tensorflow::errors::Unavailable(ended.message()));
+        }
+      });
+    }
+    if (sent) sent();
+  };
+  channel_->Send(static_cast<int>(ask->rank), static_cast<int>(ask->tag), bytes.data(),
+                 bytes.size(), std::make_shared<Tensor>(tensor), std::move(done));
+  std::lock_guard<std::mutex> lock(begun->mu);
+  begun->answered = true;
+  return begun->refused;
+}
+
 tensorflow::Status MpiTensorChannel::Encode(const tensorflow::RecvTensorRequest& request,
                                             bool is_dead, const Tensor& tensor, bool require_ack,
                                             ::grpc::ByteBuffer* response) {
@@ -160,7 +224,7 @@ tensorflow::Status MpiTensorChannel::Encode(const tensorflow::RecvTensorRequest&
     return TensorChannel::Encode(request, is_dead, tensor, require_ack, response);
   }
   mpi::Sent answer;
-  TF_RETURN_IF_ERROR(ToTensorFlow(Send(channel_, options, tensor, nullptr, &answer)));
+  TF_RETURN_IF_ERROR(ToTensorFlow(Send(options, tensor, nullptr, &answer)));
   tensorflow::RecvTensorResponse message;
   message.mutable_tensor()->set_dtype(tensor.dtype());
   tensor.shape().AsProto(message.mutable_tensor()->mutable_tensor_shape());
@@ -180,7 +244,7 @@ bool MpiTensorChannel::OfferBuffer(const tensorflow::RecvBufRequest& request, co
     return TensorChannel::OfferBuffer(request, tensor, nullptr, response, status);
   }
   mpi::Sent answer;
-  *status = ToTensorFlow(Send(channel_, options, tensor, std::move(sent), &answer));
+  *status = ToTensorFlow(Send(options, tensor, std::move(sent), &answer));
   if (!status->ok()) return false;
   Pack(answer, response->mutable_transport_options());
   return true;

@@ -5,7 +5,10 @@
 #include <functional>
 #include <memory>
 
+#include "google/protobuf/any.pb.h"
+#include "third_party/ar_grpc/base/status.h"
 #include "third_party/ar_grpc/mpi/channel.h"
+#include "third_party/ar_grpc/mpi/messages.h"
 #include "third_party/ar_grpc/tensorflow/tensor_channel.h"
 
 namespace ar_grpc {
@@ -35,6 +38,11 @@ class MpiTensorChannel final : public TensorChannel {
 
  private:
   class Watches;
+
+  // Begins to send `tensor` to who asks by `options`; `sent` runs once, when it may change. kOk:
+  // the peer gets `answer`, and if MPI fails later its watches end. Else `sent` does not run.
+  Status Send(const google::protobuf::Any& options, const tensorflow::Tensor& tensor,
+              std::function<void()> sent, mpi::Sent* answer);
 
   mpi::Channel* const channel_;
   // Outlives this where a watch's end is under way.

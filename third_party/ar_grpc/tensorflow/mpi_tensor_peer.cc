@@ -38,13 +38,18 @@ class MpiReceive : public std::enable_shared_from_this<MpiReceive> {
       : channel_(channel), caller_(std::move(caller)), options_(options), done_(std::move(done)) {}
   virtual ~MpiReceive() = default;
 
-  void Start(MpiIntroduction* introduction) {
+  // Nothing ends before it returns: who waits for the end may delete what makes the calls.
+  void Start(std::shared_ptr<MpiIntroduction> introduction) {
+    const auto self = shared_from_this();
     if (options_ != nullptr) {
       call_.SetTimeout(options_->GetTimeout());
-      options_->SetCancelCallback([self = shared_from_this()] { self->Cancel(); });
+      options_->SetCancelCallback([self] { self->Cancel(); });
     }
-    introduction->WhenKnown(
-        [self = shared_from_this()](const StatusOr<int>& rank) { self->OnKnown(rank); });
+    introduction->WhenKnown([self](const StatusOr<int>& rank) { self->OnKnown(rank); });
+    std::lock_guard<std::mutex> lock(mu_);
+    started_ = true;
+    if (!early_.has_value() && cancelled_ && !calling_) early_ = Cancelled();
+    if (early_.has_value()) RunLater([self, status = *early_] { self->End(status); });
   }
 
  protected:
@@ -63,12 +68,12 @@ class MpiReceive : public std::enable_shared_from_this<MpiReceive> {
   static Status Cancelled() { return Status(StatusCode::kCancelled, "the receive was cancelled"); }
 
   void OnKnown(const StatusOr<int>& rank) {
-    if (!rank.ok()) return End(rank.status());
+    if (!rank.ok()) return EndLater(rank.status());
     StatusOr<mpi::Tag> tag = channel_->Draw(*rank);
-    if (!tag.ok()) return End(tag.status());
+    if (!tag.ok()) return EndLater(tag.status());
     {
       std::lock_guard<std::mutex> lock(mu_);
-      if (cancelled_) return;  // Cancel ends it
+      if (cancelled_) return;  // Cancel ends it, or Start
       tag_ = std::move(*tag);
       calling_ = true;
     }
@@ -120,7 +125,11 @@ class MpiReceive : public std::enable_shared_from_this<MpiReceive> {
       std::lock_guard<std::mutex> lock(mu_);
       if (std::exchange(cancelled_, true)) return;
       receive = receive_;
-      if (!calling_) return RunLater([self = shared_from_this()] { self->End(Cancelled()); });
+      if (!calling_) {
+        // Not in this thread, which may hold what the end waits for. Else Start ends it.
+        if (started_) RunLater([self = shared_from_this()] { self->End(Cancelled()); });
+        return;
+      }
     }
     OnCancel();
     call_.StartCancel();
@@ -130,6 +139,18 @@ class MpiReceive : public std::enable_shared_from_this<MpiReceive> {
   bool IsCancelled() {
     std::lock_guard<std::mutex> lock(mu_);
     return cancelled_;
+  }
+
+  // Not before Start has returned.
+  void EndLater(const Status& status) {
+    {
+      std::lock_guard<std::mutex> lock(mu_);
+      if (!started_) {
+        early_ = status;
+        return;
+      }
+    }
+    End(status);
   }
 
   void End(const Status& status) { EndCall(OfTransfer(status, caller_->target)); }
@@ -152,6 +173,8 @@ class MpiReceive : public std::enable_shared_from_this<MpiReceive> {
   std::atomic<bool> ended_{false};
   std::mutex mu_;
   // Guarded by mu_.
+  bool started_ = false;
+  std::optional<Status> early_;  // the end that came before that
   bool cancelled_ = false;
   bool calling_ = false;
   std::optional<mpi::Id> receive_;
@@ -270,7 +293,7 @@ class MpiTensorPeer final : public TensorPeer {
     if (!IsHostMemory(response->device())) return call(options, request, std::move(done));
     std::make_shared<TensorReceive>(channel_, caller_, options, std::move(done), request, response,
                                     std::move(call))
-        ->Start(introduction_.get());
+        ->Start(introduction_);
   }
 
   void ReceiveBuffer(tensorflow::CallOptions* options,
@@ -280,7 +303,7 @@ class MpiTensorPeer final : public TensorPeer {
     if (!IsHostMemory(*request)) return call(options, *request, std::move(done));
     std::make_shared<BufferReceive>(channel_, caller_, options, std::move(done), std::move(request),
                                     response, std::move(call))
-        ->Start(introduction_.get());
+        ->Start(introduction_);
   }
 
  private:
