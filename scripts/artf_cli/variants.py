@@ -32,7 +32,7 @@ _LABEL = re.compile(r"(?P<protocol>[a-z+]+)(?P<settings>(?:/[a-z0-9]+)*)(?:@(?P<
 _CHANNELS = re.compile(r"([1-9]\d{0,2})channels")
 _FABRICS = ("shm", "verbs", "tcp")
 #: Words for the names of artf_cli/mpis.py.
-_MPIS = {
+MPIS = {
     "mpich": "debian-mpich",
     "openmpi": "debian-openmpi",
     "mpich5": "mpich-5-standard",
@@ -70,13 +70,13 @@ def parse(label: str) -> Variant:
     settings: dict[str, int | bool] = {}
     if not found or found["wheel"] not in (None, UPSTREAM_WHEEL, AGAINST_WHEEL):
         raise _refusal(label)
-    mpi = _MPIS["mpich"] if found["protocol"] == MPI else ""
+    mpi = MPIS["mpich"] if found["protocol"] == MPI else ""
     for word in found["settings"].split("/")[1:]:
         channels = _CHANNELS.fullmatch(word)
         if word in _FABRICS and found["protocol"] == AR:
             environment["AR_GRPC_FABRICS"] = word
-        elif word in _MPIS and mpi:
-            mpi = _MPIS[word]
+        elif word in MPIS and mpi:
+            mpi = MPIS[word]
         elif channels:
             settings["channels"] = int(channels[1])
             environment["TF_GRPC_DEFAULT_OPTIONS"] = "grpc.use_local_subchannel_pool=1"

@@ -30,8 +30,7 @@ pytestmark = pytest.mark.timeout(180)
 TESTS = Path(__file__).parents[1]
 PROGRAMS = Path(__file__).with_name("programs")
 MPICH, OPEN_MPI = "debian-mpich", "debian-openmpi"
-PROTOCOLS = ("grpc", "grpc+ar", MPI)
-#: The last words of a cluster's servers, which are ranks of one job.
+#: A server's log has what the library says of itself, FINALIZES among it.
 TALKATIVE = {"TF_CPP_MIN_LOG_LEVEL": "0"}
 
 FINALIZES = "this process waits in MPI_Finalize for the other ranks of its MPI job to end"

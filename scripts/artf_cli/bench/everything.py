@@ -10,7 +10,7 @@ from typing import Any
 from artf_cli.bench import allreduce, recommender, record, recv, train
 from artf_cli.cluster import STRATEGY
 from artf_cli.console import stage
-from artf_cli.variants import AR, MPI, STOCK
+from artf_cli.variants import AR, MPI, MPIS, STOCK
 
 # What the transport gives and what the threads give, told apart; see variants.py.
 _TRANSPORTS = (STOCK, AR, f"{AR}/tcp")
@@ -19,7 +19,7 @@ _ROUNDS = 7
 # As few as give an interval: each has a pause of some 20 seconds.
 _COLD_ROUNDS = 6
 _COLD_SIZES = ("empty", "4", "64KiB", "1MiB", "16MiB", "256MiB")
-_MPI_WAYS = (STOCK, *(f"{MPI}/{mpi}" for mpi in ("mpich", "openmpi", "mpich5", "openmpi5")), AR)
+_MPI_WAYS = (STOCK, *(f"{MPI}/{mpi}" for mpi in MPIS), AR)
 _MPI_SIZES = ("4", "1KiB", "64KiB", "1MiB", "16MiB", "64MiB")
 _STRATEGY_SIZES = ("empty", "4", "64KiB", "1MiB", "16MiB", "200x16KiB")
 _RING_SIZES = ("1KiB", "64KiB", "1MiB", "16MiB", "64MiB")
