@@ -52,6 +52,17 @@ def free_port(taken: Container[int] = ()) -> int:
         return int(held.getsockname()[1])
 
 
+def own_address() -> str:
+    """A free address on the loopback."""
+    return f"127.0.0.1:{free_port()}"
+
+
+def tf_config(spec: dict[str, list[str]], protocol: str, job: str, index: int) -> dict[str, str]:
+    """The environment of a task that finds its cluster by TF_CONFIG."""
+    task = {"type": job, "index": index}
+    return {"TF_CONFIG": json.dumps({"cluster": spec, "task": task, "rpc_layer": protocol})}
+
+
 def stand_still(pid: int, seconds: float = 10.0) -> None:
     """SIGSTOP; returns once all threads of the process stand still.
 

@@ -20,7 +20,14 @@ from common.ar import eventually
 from common.fixtures import ClusterFactory
 from common.mpi_job import Job
 from common.pair import MIB, PS, SUM, WORKER, large_step, session_at, summed
-from common.processes import Cluster, Program, free_port, run_program, wait_together
+from common.processes import (
+    Cluster,
+    Program,
+    own_address,
+    run_program,
+    tf_config,
+    wait_together,
+)
 from common.protocols import MPI
 from common.reduced_values import check_reduced
 from common.repeated import few
@@ -39,10 +46,6 @@ of_debian = pytest.mark.parametrize("mpi", few([MPICH, OPEN_MPI], MPICH))
 over_mpich = pytest.mark.parametrize("mpi", [MPICH])
 
 
-def address() -> str:
-    return f"127.0.0.1:{free_port()}"
-
-
 # --- the start ------------------------------------------------------------------------------------
 
 
@@ -52,7 +55,7 @@ def said_by_a_pair(mpi: str, pause: float = 0) -> list[dict[str, Any]]:
     Both serve until the worker's step is done: a ps that ended would leave the job.
     """
     settings = {
-        "cluster": {"ps": [address()], "worker": [address()]},
+        "cluster": {"ps": [own_address()], "worker": [own_address()]},
         "moved": 2 * MIB,
         "stays": True,
     }
@@ -89,7 +92,7 @@ def test_a_server_that_starts_late_is_waited_for(mpi: str) -> None:
 
 def start_alone(env: dict[str, str], tasks: int = 1, job: Job | None = None) -> Any:
     """What a process is told that starts a server of a cluster of so many tasks."""
-    cluster = {"worker": [address() for _ in range(tasks)]}
+    cluster = {"worker": [own_address() for _ in range(tasks)]}
     outcome = run_program(PROGRAMS / "starts.py", {"cluster": cluster}, 90, env, job)
     return outcome.result()
 
@@ -104,7 +107,7 @@ def test_without_a_launcher() -> None:
 
 def test_a_job_that_is_too_small() -> None:
     with Job(MPICH, 2) as job:
-        cluster = {"worker": [address() for _ in range(3)]}
+        cluster = {"worker": [own_address() for _ in range(3)]}
         script = PROGRAMS / "starts.py"
         programs = [Program(script, {"cluster": cluster}, job=job) for _ in range(2)]
         said = [outcome.result() for outcome in wait_together(programs, 90)]
@@ -127,7 +130,7 @@ def test_a_library_that_is_not_there() -> None:
 def test_two_libraries_in_one_process() -> None:
     """One that the program has loaded, and another one that AR_MPI_LIB names."""
     with Job(OPEN_MPI, 1, counted=False) as job:
-        settings = {"cluster": {"worker": [address()]}, "loads": "libmpich.so.12"}
+        settings = {"cluster": {"worker": [own_address()]}, "loads": "libmpich.so.12"}
         env = {"AR_MPI_LIB": "libmpi.so.40"}
         said = run_program(PROGRAMS / "starts.py", settings, 90, env, job).result()
     assert said["error"] == "FailedPreconditionError"
@@ -179,8 +182,8 @@ def test_mixed_cluster(
 
 def test_servers_of_two_jobs() -> None:
     """They find out when they say hello, and the error says what to do."""
-    settings = {"cluster": {"ps": [address()], "worker": [address()]}, "moved": 2 * MIB}
-    other = {"task": "other:0", "cluster": {"other": [address()]}, "stays": True}
+    settings = {"cluster": {"ps": [own_address()], "worker": [own_address()]}, "moved": 2 * MIB}
+    other = {"task": "other:0", "cluster": {"other": [own_address()]}, "stays": True}
     script = PROGRAMS / "task_of_rank.py"
     with Job(MPICH, 2) as jobs_ps, Job(MPICH, 2) as jobs_worker:
         worker = Program(script, {**settings, "task": WORKER, "stays": True}, job=jobs_worker)
@@ -188,7 +191,9 @@ def test_servers_of_two_jobs() -> None:
             Program(script, {**settings, "task": PS, "stays": True}, job=jobs_ps),
             Program(script, {**settings, **other}, job=jobs_ps),
             Program(
-                script, {**settings, **other, "cluster": {"other": [address()]}}, job=jobs_worker
+                script,
+                {**settings, **other, "cluster": {"other": [own_address()]}},
+                job=jobs_worker,
             ),
         ]
         try:
@@ -285,7 +290,11 @@ def test_who_asks_a_server_that_leaves_is_told(new_mpi_cluster: ClusterFactory, 
 )
 def test_by_default_a_rank_that_dies_ends_its_job(mpi: str) -> None:
     """What the launchers do when nobody has asked for anything else."""
-    settings = {"cluster": {"ps": [address()], "worker": [address()]}, "moved": 0, "stays": True}
+    settings = {
+        "cluster": {"ps": [own_address()], "worker": [own_address()]},
+        "moved": 0,
+        "stays": True,
+    }
     with Job(mpi, 2, survive=False) as job:
         programs = [Program(PROGRAMS / "task_of_rank.py", settings, job=job) for _ in range(2)]
         try:
@@ -301,16 +310,11 @@ def test_by_default_a_rank_that_dies_ends_its_job(mpi: str) -> None:
 # --- strategies -----------------------------------------------------------------------------------
 
 
-def tf_config(spec: dict[str, list[str]], job: str, index: int) -> dict[str, str]:
-    task = {"type": job, "index": index}
-    return {"TF_CONFIG": json.dumps({"cluster": spec, "task": task, "rpc_layer": MPI})}
-
-
 @over_mpich
 def test_parameter_server_strategy_trains(new_mpi_cluster: ClusterFactory, mpi: str) -> None:
     """A custom loop with exact sums, and Keras fit; the variables live on the ps."""
     cluster = new_mpi_cluster(ps=1, worker=2, clients=1)
-    spec = {**cluster.spec, "chief": [address()]}
+    spec = {**cluster.spec, "chief": [own_address()]}
     settings = {"cluster": spec, "protocol": MPI, "via": "rpc_layer"}
     result = cluster.client(TESTS / "tf2/programs/ps_strategy.py", settings).wait(120).result()
     assert result["rpc_layer"] == MPI
@@ -326,11 +330,11 @@ def test_multi_worker_mirrored_trains(mpi: str) -> None:
     """By TF_CONFIG; reduced values are exact, and Keras fit ends where one process alone ends."""
     script = TESTS / "tf2/programs/multi_worker.py"
     alone = run_program(script, {"via": "local"}).result()["fit"]
-    spec = {"worker": [address(), address()]}
+    spec = {"worker": [own_address(), own_address()]}
     with Job(mpi, 2) as job:
         settings = {"cluster": spec, "protocol": MPI, "via": "TF_CONFIG"}
         workers = [
-            Program(script, {**settings, "index": i}, tf_config(spec, "worker", i), job)
+            Program(script, {**settings, "index": i}, tf_config(spec, MPI, "worker", i), job)
             for i in range(2)
         ]
         results = [outcome.result() for outcome in wait_together(workers, 120)]

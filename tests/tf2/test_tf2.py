@@ -6,7 +6,6 @@ Every case is a program of `programs/` in a process of its own, which must end w
 from __future__ import annotations
 
 import importlib.util
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -19,8 +18,9 @@ from common.processes import (
     Cluster,
     Outcome,
     Program,
-    free_port,
+    own_address,
     run_program,
+    tf_config,
     wait_together,
 )
 from common.protocols import AR
@@ -39,10 +39,6 @@ NOISE = re.compile(
 )
 
 
-def own_address() -> str:
-    return f"127.0.0.1:{free_port()}"
-
-
 def assert_clean(outcome: Outcome, status: int = 0) -> None:
     """Left with this status, promptly after its last word, and without a noise."""
     noise = [line for line in outcome.stderr.splitlines() if NOISE.search(line)]
@@ -50,11 +46,6 @@ def assert_clean(outcome: Outcome, status: int = 0) -> None:
     assert not noise, "\n".join(noise)
     assert outcome.linger is not None, "it said no last word to count from"
     assert outcome.linger < LEFT, f"left {outcome.linger:.1f} s after its last output"
-
-
-def tf_config(spec: dict[str, list[str]], protocol: str, job: str, index: int) -> dict[str, str]:
-    task = {"type": job, "index": index}
-    return {"TF_CONFIG": json.dumps({"cluster": spec, "task": task, "rpc_layer": protocol})}
 
 
 @pytest.mark.parametrize("via", VIA)
