@@ -194,6 +194,7 @@ SAME_NUMBER(kEventPairFatal, IBV_EVENT_QP_FATAL);
 SAME_NUMBER(kEventPairRequestError, IBV_EVENT_QP_REQ_ERR);
 SAME_NUMBER(kEventPairAccessError, IBV_EVENT_QP_ACCESS_ERR);
 SAME_NUMBER(kEventDeviceFatal, IBV_EVENT_DEVICE_FATAL);
+SAME_NUMBER(kEventGidChange, IBV_EVENT_GID_CHANGE);
 SAME_SIZE(AsyncEvent, ibv_async_event);
 SAME_PLACE(AsyncEvent, queue, ibv_async_event, element.cq);
 SAME_PLACE(AsyncEvent, pair, ibv_async_event, element.qp);

@@ -546,6 +546,38 @@ void PortGoesDown(bool iwarp) {
   Check(OpenDevices() == 1, "a device was opened again");
 }
 
+// The kernel's own: an address goes away, and with it the GID of both ends. Soft-RoCE would tell of
+// it by the completion of what is sent next, or, where a request before that has no answer yet, by
+// none at all.
+void AddressGoes(bool iwarp) {
+  const Memory memory(kBytes);
+  const Pair pair = Connected();
+  Works(pair, memory);
+  const int changes = Seen(abi::kEventGidChange);
+  Shell("ip addr del 10.77.0.1/24 dev veth0");
+  if (iwarp) {
+    Works(pair, memory);  // its connection is TCP's
+  } else {
+    const std::string why =
+        "the RDMA connection has failed: " + device_name + ": its address 10.77.0.1 has gone";
+    IsOver(pair.reader.get(), why);
+    IsOver(pair.owner.get(), why);
+    Check(Seen(abi::kEventGidChange) > changes, "the kernel has not said so");
+  }
+  Shell("ip addr add 10.77.0.1/24 dev veth0");
+  if (!iwarp) Soon([&] { return Seen(abi::kEventGidChange) > changes + 1; }, "no second event");
+  const Pair next = Connected();
+  Works(next, memory);
+  // Another one's is none of theirs.
+  const int before = Seen(abi::kEventGidChange);
+  Shell("ip addr add 10.78.0.1/24 dev veth0 && ip addr del 10.78.0.1/24 dev veth0");
+  if (!iwarp) Soon([&] { return Seen(abi::kEventGidChange) > before + 1; }, "no event");
+  RunOnReactor([] {});
+  Works(next, memory);
+  Check(OpenDevices() == 1, "a device was opened again");
+  Close(next);
+}
+
 // One that has failed is let go, too, where nobody asks for another one: a kernel that removes it
 // may wait for that.
 void NobodyAsksAgain() {
@@ -635,5 +667,6 @@ int main() {
   Run("a queue that overruns", before, QueueOverruns);
   Run("a device that fails, and nobody asks for another", before, NobodyAsksAgain);
   if (iwarp) Run("a device that is removed", before, DeviceIsRemoved);
+  Run("an address that goes away", before, [iwarp] { AddressGoes(iwarp); });
   Run("a port that goes down", before, [iwarp] { PortGoesDown(iwarp); });
 }

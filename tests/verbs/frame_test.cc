@@ -136,17 +136,17 @@ void FindsRoutes() {
   Address ipv6 = Ethernet();
   ipv6.names.erase(ipv6.names.begin());
   const Route route = Value(FindRoute(Ethernet(), ipv6));
-  Check(route.own_index == 0 && route.peer.family == Family::kIpv6, "not by IPv6");
+  Check(route.own.index == 0 && route.peer.family == Family::kIpv6, "not by IPv6");
   Address ipv4 = Ethernet();
   ipv4.names.pop_back();
-  Check(Value(FindRoute(Ethernet(), ipv4)).own_index == 1, "not by IPv4");
+  Check(Value(FindRoute(Ethernet(), ipv4)).own.index == 1, "not by IPv4");
   CheckCode(FindRoute(ipv4, ipv6).status(), StatusCode::kUnavailable, "no IP family and no");
   // By v1 where there is no v2 in common.
   CheckCode(FindRoute(ipv6, RoceV1()).status(), StatusCode::kUnavailable, "no version of RoCE");
   Address all = Ethernet();
   all.names.push_back(RoceV1().names[0]);
   const Route v1 = Value(FindRoute(all, RoceV1()));
-  Check(v1.own_index == 4 && v1.peer.family == Family::kRoceV1, "not by RoCE v1");
+  Check(v1.own.index == 4 && v1.peer.family == Family::kRoceV1, "not by RoCE v1");
   Check(Value(FindRoute(all, all)).peer.family == Family::kIpv4, "not by IPv4 first");
 }
 

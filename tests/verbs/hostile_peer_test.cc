@@ -56,7 +56,8 @@ class RawPeer {
     const auto accept = Value(Get().Accept(server.events()));
     const Hello peers = Value(DecodeHello(*server.NextFrame()));
     peers_seal_ = peers.seal;
-    CheckCode(ConnectTo(*device_, pair_, port, 1, peers), StatusCode::kOk);
+    const Route route = Value(FindRoute(port.address, peers.address));
+    CheckCode(ConnectTo(*device_, pair_, port, route, 1, peers), StatusCode::kOk);
     Hello hello = peers;
     hello.number = pair_->number;
     hello.first_psn = 1;

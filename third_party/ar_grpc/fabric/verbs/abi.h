@@ -302,6 +302,7 @@ inline constexpr int kEventPairFatal = 1;
 inline constexpr int kEventPairRequestError = 2;
 inline constexpr int kEventPairAccessError = 3;
 inline constexpr int kEventDeviceFatal = 8;
+inline constexpr int kEventGidChange = 18;
 
 struct AsyncEvent {
   union {

@@ -2,6 +2,8 @@
 
 #include "third_party/ar_grpc/fabric/verbs/address.h"
 
+#include <arpa/inet.h>
+
 #include <algorithm>
 #include <array>
 #include <cstdio>
@@ -14,6 +16,8 @@ constexpr size_t kMostNames = 3;
 constexpr uint8_t kMulticast = 0xff;      // a GID's first byte
 constexpr uint8_t kMulticastIpv4 = 0xe0;  // an IPv4 address's first four bits
 constexpr size_t kSubnetPrefix = 8;       // bytes of a GID
+// A GID's bytes before its IPv4 address.
+constexpr std::array<uint8_t, 12> kMapped = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
 
 std::string LayerName(uint8_t layer) {
   if (layer == kLinkLayerIwarp) return "iWARP";
@@ -22,7 +26,6 @@ std::string LayerName(uint8_t layer) {
 
 // An address of one port, written as its family writes it.
 bool Fits(const NetworkName& name) {
-  constexpr std::array<uint8_t, 12> kMapped = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
   const bool mapped = std::equal(kMapped.begin(), kMapped.end(), name.gid.begin());
   if (name.family == Family::kInfiniBand || name.family == Family::kRoceV1) {
     return name.gid[0] != kMulticast;
@@ -53,6 +56,14 @@ Status SamePartition(uint16_t own, uint16_t peer) {
 
 }  // namespace
 
+std::string AddressText(const NetworkName& name) {
+  std::array<char, INET6_ADDRSTRLEN> text{};
+  const bool ipv4 = name.family == Family::kIpv4;
+  inet_ntop(ipv4 ? AF_INET : AF_INET6, name.gid.data() + (ipv4 ? kMapped.size() : 0), text.data(),
+            text.size());
+  return text.data();
+}
+
 StatusOr<Route> FindRoute(const Address& own, const Address& peer) {
   if (own.link_layer != peer.link_layer) {
     return Unreachable("the RDMA device here is on " + LayerName(own.link_layer) +
@@ -68,7 +79,7 @@ StatusOr<Route> FindRoute(const Address& own, const Address& peer) {
         !std::equal(ours.gid.begin(), ours.gid.begin() + kSubnetPrefix, same->gid.begin())) {
       return Unreachable("the peer's RDMA device is in another InfiniBand subnet");
     }
-    return Route{ours.index, *same, peer.lid};
+    return Route{ours, *same, peer.lid};
   }
   return Unreachable(
       own.link_layer == kLinkLayerIwarp

@@ -3,6 +3,7 @@
 #define THIRD_PARTY_AR_GRPC_FABRIC_VERBS_ADDRESS_H_
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "third_party/ar_grpc/base/status.h"
@@ -41,10 +42,13 @@ struct Address {
 
 // How one port reaches another.
 struct Route {
-  uint8_t own_index = 0;
+  NetworkName own;
   NetworkName peer;
   uint16_t peer_lid = 0;
 };
+
+// An IP address as people write it, or another GID as one of IPv6.
+std::string AddressText(const NetworkName& name);
 
 // kUnavailable says in plain words why neither reaches the other.
 StatusOr<Route> FindRoute(const Address& own, const Address& peer);

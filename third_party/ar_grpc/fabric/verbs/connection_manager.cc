@@ -9,7 +9,6 @@
 #include <netinet/in.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -104,14 +103,6 @@ abi::ConnectionParameters Parameters(const ConnectionTerms& terms) {
 }
 
 }  // namespace
-
-std::string AddressText(const NetworkName& name) {
-  std::array<char, INET6_ADDRSTRLEN> text{};
-  const bool ipv4 = name.family == Family::kIpv4;
-  inet_ntop(ipv4 ? AF_INET : AF_INET6, name.gid.data() + (ipv4 ? kMapped : 0), text.data(),
-            text.size());
-  return text.data();
-}
 
 ManagedId::ManagedId(std::shared_ptr<ConnectionManager> manager, abi::ConnectionId* id)
     : manager_(std::move(manager)), id_(id) {}

@@ -128,9 +128,6 @@ class ConnectionManager : public std::enable_shared_from_this<ConnectionManager>
   std::vector<NetworkName> names_;
 };
 
-// "10.0.0.1", "fd00::1"
-std::string AddressText(const NetworkName& name);
-
 }  // namespace ar_grpc::fabric::verbs
 
 #endif  // THIRD_PARTY_AR_GRPC_FABRIC_VERBS_CONNECTION_MANAGER_H_

@@ -251,15 +251,22 @@ StatusOr<Device::PortState> Device::QueryPort(uint8_t port) const {
 
 StatusOr<std::vector<NetworkName>> Device::Names(uint8_t port,
                                                  const abi::PortAttributes& attributes) const {
-  const std::string name = PortName(device_name_, port);
-  // The table of all ports; one that is longer is refused.
+  const StatusOr<std::vector<abi::GidEntry>> entries = QueryGids(port, attributes);
+  if (!entries.ok()) return entries.status();
+  return PortNames(*entries, port, attributes, PortName(device_name_, port), settings_);
+}
+
+StatusOr<std::vector<abi::GidEntry>> Device::QueryGids(
+    uint8_t port, const abi::PortAttributes& attributes) const {
+  // A table that is longer is refused.
   const size_t most = static_cast<size_t>(std::max(attributes.gid_count, 1)) * ports_;
   std::vector<abi::GidEntry> entries(std::min(most, kMostGids));
   const ssize_t count =
       library_.query_gid_table(context_, entries.data(), entries.size(), 0, sizeof(abi::GidEntry));
-  if (count < 0) return DeviceStatus(static_cast<int>(-count), "the GIDs of " + name);
+  if (count < 0)
+    return DeviceStatus(static_cast<int>(-count), "the GIDs of " + PortName(device_name_, port));
   entries.resize(std::min<size_t>(count, entries.size()));
-  return PortNames(entries, port, attributes, name, settings_);
+  return entries;
 }
 
 StatusOr<uint16_t> Device::PartitionKey(uint8_t port, const abi::PortAttributes& attributes) const {

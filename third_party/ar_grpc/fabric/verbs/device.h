@@ -28,13 +28,15 @@ class LandingPool;
 // out, else kUnavailable.
 Status DeviceStatus(int error, const std::string& what);
 
-// What the device's events are for. Both run on the reactor, holding no lock.
+// What the device's events are for. All run on the reactor, holding no lock.
 class EventTarget {
  public:
   virtual ~EventTarget() = default;
   // An event of `queue`, which gives no other until it is asked to.
   virtual void OnCompletions(abi::CompletionQueue* queue) = 0;
   virtual void OnFailure(const std::string& what) = 0;
+  // The port's table of GIDs, as it is now, may lack one that it had.
+  virtual void OnGidChange(const std::vector<abi::GidEntry>& table) = 0;
 };
 
 // What a device and its port can do.
@@ -124,6 +126,9 @@ class Device : public std::enable_shared_from_this<Device> {
   Status Prepare();
   Candidate Describe(uint8_t port, int numa_node) const;
   StatusOr<PortState> QueryPort(uint8_t port) const;
+  // Of all ports; `attributes` are one's.
+  StatusOr<std::vector<abi::GidEntry>> QueryGids(uint8_t port,
+                                                 const abi::PortAttributes& attributes) const;
   // The names of a port, or of the only one that the settings allow.
   StatusOr<std::vector<NetworkName>> Names(uint8_t port,
                                            const abi::PortAttributes& attributes) const;
@@ -134,6 +139,10 @@ class Device : public std::enable_shared_from_this<Device> {
   Status StartManager();
   void TakeCompletionEvents();
   void TakeAsyncEvents();
+  // false: there is none.
+  bool TakeAsyncEvent(bool* gids_changed);
+  void TellOfGids();
+  std::vector<std::shared_ptr<EventTarget>> Targets() const;
   std::shared_ptr<EventTarget> Find(abi::CompletionQueue* queue) const;
   std::shared_ptr<EventTarget> Find(abi::QueuePair* pair) const;
   void Lose(int fd, int error);

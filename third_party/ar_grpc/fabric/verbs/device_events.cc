@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 #include <vector>
@@ -93,31 +94,59 @@ void Device::TakeCompletionEvents() {
 }
 
 void Device::TakeAsyncEvents() {
-  for (int i = 0; i < kMostEvents; ++i) {
-    abi::AsyncEvent event = {};
-    if (library_.get_async_event(context_, &event) != 0) {
-      if (errno != EAGAIN && errno != EINTR) Lose(context_->async_fd, errno);
-      return;
-    }
-    const std::string what = name_ + ": " + library_.event_type_str(event.type);
-    std::shared_ptr<EventTarget> target;
-    switch (event.type) {
-      case abi::kEventQueueError:
-        target = Find(event.queue);
-        break;
-      case abi::kEventPairFatal:
-      case abi::kEventPairRequestError:
-      case abi::kEventPairAccessError:
-        target = Find(event.pair);
-        break;
-      default:
-        break;
-    }
-    // Before anything else: what an event names is not destroyed until then.
-    library_.ack_async_event(&event);
-    if (target) target->OnFailure(what);
-    if (event.type == abi::kEventDeviceFatal) FailAll(what);
+  bool gids_changed = false;
+  for (int i = 0; i < kMostEvents && TakeAsyncEvent(&gids_changed); ++i) {
   }
+  if (gids_changed) TellOfGids();
+}
+
+bool Device::TakeAsyncEvent(bool* gids_changed) {
+  abi::AsyncEvent event = {};
+  if (library_.get_async_event(context_, &event) != 0) {
+    if (errno != EAGAIN && errno != EINTR) Lose(context_->async_fd, errno);
+    return false;
+  }
+  const std::string what = name_ + ": " + library_.event_type_str(event.type);
+  std::shared_ptr<EventTarget> target;
+  switch (event.type) {
+    case abi::kEventQueueError:
+      target = Find(event.queue);
+      break;
+    case abi::kEventPairFatal:
+    case abi::kEventPairRequestError:
+    case abi::kEventPairAccessError:
+      target = Find(event.pair);
+      break;
+    case abi::kEventGidChange:
+      *gids_changed = true;
+      break;
+    default:
+      break;
+  }
+  // Before anything else: what an event names is not destroyed until then.
+  library_.ack_async_event(&event);
+  if (target) target->OnFailure(what);
+  if (event.type == abi::kEventDeviceFatal) FailAll(what);
+  return true;
+}
+
+// A port that cannot be asked now tells of itself in other ways.
+void Device::TellOfGids() {
+  abi::PortAttributes attributes = {};
+  if (library_.query_port(context_, port_, &attributes) != 0) return;
+  StatusOr<std::vector<abi::GidEntry>> table = QueryGids(port_, attributes);
+  if (!table.ok()) return;
+  table->erase(std::remove_if(table->begin(), table->end(),
+                              [this](const abi::GidEntry& one) { return one.port != port_; }),
+               table->end());
+  for (const std::shared_ptr<EventTarget>& target : Targets()) target->OnGidChange(*table);
+}
+
+std::vector<std::shared_ptr<EventTarget>> Device::Targets() const {
+  std::vector<std::shared_ptr<EventTarget>> targets;
+  std::lock_guard<std::mutex> lock(mu_);
+  for (const auto& [queue, watched] : watched_) targets.push_back(watched.target);
+  return targets;
 }
 
 // The kernel has taken the device away: its descriptor would poll readable for ever.
@@ -129,11 +158,10 @@ void Device::Lose(int fd, int error) {
 void Device::FailAll(const std::string& what) {
   if (failed_.exchange(true, std::memory_order_acq_rel)) return;
   Log(Severity::kError, what);
-  std::vector<std::shared_ptr<EventTarget>> targets;
+  const std::vector<std::shared_ptr<EventTarget>> targets = Targets();
   std::function<void()> tell;
   {
     std::lock_guard<std::mutex> lock(mu_);
-    for (const auto& [queue, watched] : watched_) targets.push_back(watched.target);
     tell.swap(tell_failure_);
   }
   for (const std::shared_ptr<EventTarget>& target : targets) target->OnFailure(what);

@@ -34,9 +34,7 @@ Status Initialize(const Device& device, abi::QueuePair* pair) {
 }
 
 Status ConnectTo(const Device& device, abi::QueuePair* pair, const Device::Port& port,
-                 uint32_t first_psn, const Hello& peer) {
-  const StatusOr<Route> route = FindRoute(port.address, peer.address);
-  if (!route.ok()) return route.status();
+                 const Route& route, uint32_t first_psn, const Hello& peer) {
   // Neither end asks for more READs at once than the other one serves.
   const uint8_t reads = std::min(device.limits().most_reads, peer.most_served_reads);
   const uint8_t served = std::min(device.limits().most_served_reads, peer.most_reads);
@@ -51,12 +49,12 @@ Status ConnectTo(const Device& device, abi::QueuePair* pair, const Device::Port&
   attributes.max_served_reads = served;
   attributes.min_rnr_timer = kMinRnrTimer;
   attributes.address.port = device.port();
-  attributes.address.lid = route->peer_lid;
+  attributes.address.lid = route.peer_lid;
   attributes.address.service_level = device.settings().service_level;
   if (port.address.link_layer == abi::kLinkLayerEthernet) {
     attributes.address.is_global = 1;
-    attributes.address.gid = route->peer.gid;
-    attributes.address.gid_index = route->own_index;
+    attributes.address.gid = route.peer.gid;
+    attributes.address.gid_index = route.own.index;
     attributes.address.hop_limit = kHops;
     attributes.address.traffic_class = device.settings().traffic_class;
   }

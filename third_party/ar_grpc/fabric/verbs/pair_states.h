@@ -15,11 +15,11 @@ namespace ar_grpc::fabric::verbs {
 
 // From made to initialized.
 Status Initialize(const Device& device, abi::QueuePair* pair);
-// From initialized to ready to send, to the pair that the peer's Hello describes; ours sends
-// packets from `first_psn` on. Waits for the kernel to find the peer's hardware address: up to a
-// second where nobody has it.
+// From initialized to ready to send, by `route` to the pair that the peer's Hello describes; ours
+// sends packets from `first_psn` on. Waits for the kernel to find the peer's hardware address: up
+// to a second where nobody has it.
 Status ConnectTo(const Device& device, abi::QueuePair* pair, const Device::Port& port,
-                 uint32_t first_psn, const Hello& peer);
+                 const Route& route, uint32_t first_psn, const Hello& peer);
 // From any: it takes no more requests, and gives back its own as flushed.
 Status Stop(const Device& device, abi::QueuePair* pair);
 

@@ -122,14 +122,17 @@ Hello QueuePair::Describe(const Device::Port& port) const {
 
 Status QueuePair::Connect(const Device::Port& port, const Hello& peer) {
   if (device_->InChild()) return device_->NotHere();
+  const StatusOr<Route> route = FindRoute(port.address, peer.address);
+  if (!route.ok()) return route.status();
   abi::QueuePair* pair = nullptr;
   {
     std::lock_guard<std::mutex> lock(mu_);
     if (!status_.ok()) return status_;
     pair = pair_;
     connecting_ = true;
+    if (port.address.link_layer == abi::kLinkLayerEthernet) own_name_ = route->own;
   }
-  Status status = ConnectTo(*device_, pair, port, first_psn_, peer);
+  Status status = ConnectTo(*device_, pair, port, *route, first_psn_, peer);
   std::lock_guard<std::mutex> lock(mu_);
   connecting_ = false;
   connected_ = status.ok();
@@ -312,6 +315,19 @@ void QueuePair::PollSoon() {
   static_cast<void>(StartOnReactor([self = shared_from_this()] {
     if (self->Poll()) self->PollSoon();
   }));
+}
+
+void QueuePair::OnGidChange(const std::vector<abi::GidEntry>& table) {
+  Locked([&](Operations* ended) {
+    if (!own_name_.has_value()) return;
+    const bool there = std::any_of(table.begin(), table.end(), [this](const abi::GidEntry& entry) {
+      return entry.gid == own_name_->gid;
+    });
+    if (there) return;
+    Fail("the RDMA connection has failed: " + device_->name() + ": its address " +
+             AddressText(*own_name_) + " has gone",
+         ended);
+  });
 }
 
 void QueuePair::OnFailure(const std::string& what) {

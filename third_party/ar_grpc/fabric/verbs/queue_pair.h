@@ -16,6 +16,7 @@
 #include "third_party/ar_grpc/base/status.h"
 #include "third_party/ar_grpc/fabric/fabric.h"
 #include "third_party/ar_grpc/fabric/verbs/abi.h"
+#include "third_party/ar_grpc/fabric/verbs/address.h"
 #include "third_party/ar_grpc/fabric/verbs/device.h"
 #include "third_party/ar_grpc/fabric/verbs/frame.h"
 #include "third_party/ar_grpc/fabric/verbs/frame_stream.h"
@@ -87,6 +88,10 @@ class QueuePair final : public EventTarget, public std::enable_shared_from_this<
 
   void OnCompletions(abi::CompletionQueue* queue) override;
   void OnFailure(const std::string& what) override;
+  // Without its own address a pair of RoCE has nowhere to send from. Some devices say so when they
+  // send next, but Soft-RoCE never where an earlier request waits for its answer (Linux 6.1,
+  // rxe_req.c: the pair is in error, and its timer is not started again).
+  void OnGidChange(const std::vector<abi::GidEntry>& table) override;
 
  private:
   explicit QueuePair(std::shared_ptr<Device> device);
@@ -180,6 +185,7 @@ class QueuePair final : public EventTarget, public std::enable_shared_from_this<
   Growth more_sends_ = {kLaterSendBuffers, &FrameStream::AddSendBuffers};
   Growth more_receives_ = {kLaterReceiveBuffers, &FrameStream::AddReceiveBuffers};
   bool connected_ = false;
+  std::optional<NetworkName> own_name_;  // RoCE's, once it connects
   std::shared_ptr<const void> link_;
   std::function<void()> heard_;
   bool read_armed_ = false;
