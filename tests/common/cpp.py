@@ -64,6 +64,7 @@ UNITS = {
     "transfer_release_test": _TRANSFER,
     "transfer_test": _TRANSFER,
     "unique_id_test": ["base/random.cc", "tensorflow/unique_id.cc"],
+    "verbs_messages_test": ["verbs/messages.cc"],
 }
 CONFORMANCE = {
     "base_test": _FABRICS,
@@ -99,6 +100,14 @@ VERBS = {
     "frame_stream_test": ["fabric/verbs/frame_stream.cc", "fabric/verbs/stream_frame.cc"],
     "iwarp_test": _VERBS,
     "landing_test": _VERBS,
+    # The subject of conformance_test, and others of tests/conformance.
+    "link_test": [
+        "tests/verbs/conformance_test.cc",
+        "tests/conformance/subjects.cc",
+        *_TRANSFER,
+        "memory/extent_allocator.cc",
+        "verbs/*.cc",
+    ],
     "port_names_test": [f"fabric/verbs/{name}.cc" for name in ("port_names", "settings")],
     "read_depth_test": _VERBS,
     "read_test": _VERBS,

@@ -40,6 +40,18 @@ HEADERS = {
     "abi_test": (Path("/usr/include/infiniband/verbs.h"), "libibverbs-dev"),
     "rdmacm_abi_test": (Path("/usr/include/rdma/rdma_cma.h"), "librdmacm-dev"),
 }
+#: Cases of link_test.
+TRANSFERS = (
+    "sizes",
+    "crowd",
+    "refused",
+    "cancelled",
+    "ends",
+    "introductions",
+    "forged",
+    "many notes",
+    "landing",
+)
 #: Calls of the libraries that failures_test lets fail.
 CALLS = {"rxe": 35, "siw": 40}
 on_each_driver = pytest.mark.parametrize("driver", machine.DRIVERS)
@@ -99,6 +111,21 @@ def test_conformance(built: Path, driver: str) -> None:
     """What fabric.h promises."""
     said = in_one_host(driver, built / "conformance_test", "verbs")
     assert said.endswith("\n42 cases over verbs\n")
+
+
+@on_each_driver
+def test_transfers_of_grpc_verbs(built: Path, driver: str) -> None:
+    """What the classic channel does with it: writes, notes, what is held, cancels, ends."""
+    said = in_one_host(driver, built / "link_test", "verbs").splitlines()
+    assert said == [*(f"verbs: {case}" for case in TRANSFERS), "ok link_test"]
+
+
+@pytest.mark.parametrize("variant", ["asan+ubsan", "tsan"])
+def test_transfers_of_grpc_verbs_without_a_device(variant: str) -> None:
+    """The same over loopback, and where all ends late, out of order and on other threads."""
+    folder = cpp.build("verbs", ["link_test"], [variant])
+    said = cpp.run(folder, variant, "tests/verbs/link_test", 120)
+    assert [said.count(f"{name}: ") for name in ("loopback", "hostile", "late")] == [9, 2, 9]
 
 
 @mostly_over_rxe

@@ -1,0 +1,457 @@
+// Copyright 2026 The AR-gRPC TensorFlow authors. Licensed under the Apache License, Version 2.0.
+
+// Transfers of grpc+verbs without gRPC and TensorFlow: introductions, writes into offered memory,
+// what is held where there is too little of it, cancels and ends. Over loopback, over a hostile
+// fabric, and in a virtual RDMA host over verbs; a name runs one of them.
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <variant>
+#include <vector>
+
+#include "tests/conformance/subjects.h"
+#include "tests/conformance/testing.h"
+#include "tests/units/transfer_testing.h"
+#include "third_party/ar_grpc/verbs/introduction.h"
+#include "third_party/ar_grpc/verbs/link.h"
+#include "third_party/ar_grpc/verbs/receive.h"
+#include "third_party/ar_grpc/verbs/sender.h"
+
+namespace ar_grpc::verbs {
+namespace {
+
+using fabric::testing::Check;
+using fabric::testing::CheckCode;
+using fabric::testing::Eventually;
+using fabric::testing::kSlowdown;
+using fabric::testing::kTimeoutMs;
+using fabric::testing::Subject;
+using fabric::testing::Value;
+using protocol::testing::Pool;
+using Bytes = std::vector<uint8_t>;
+
+constexpr uint64_t kMiB = uint64_t{1} << 20;
+
+std::shared_ptr<Bytes> Made(uint64_t size, uint64_t seed) {
+  auto bytes = std::make_shared<Bytes>(size);
+  for (uint64_t i = 0; i < size; ++i) {
+    (*bytes)[i] = static_cast<uint8_t>((i + seed * 7919) * 2654435761u >> 13);
+  }
+  return bytes;
+}
+
+// A value that is set once; later ones do not count.
+template <typename T>
+class Awaited {
+ public:
+  std::function<void(T)> Setter() const {
+    return [shared = shared_](T value) {
+      if (!shared->set.exchange(true)) shared->promise.set_value(std::move(value));
+    };
+  }
+  bool ReadyIn(int ms) {
+    return future_.wait_for(std::chrono::milliseconds(ms)) == std::future_status::ready;
+  }
+  T Get(int line = __builtin_LINE()) {
+    Check(ReadyIn(3 * kTimeoutMs), "nothing came", line);
+    return future_.get();
+  }
+
+ private:
+  struct Shared {
+    std::atomic<bool> set{false};
+    std::promise<T> promise;
+  };
+  std::shared_ptr<Shared> shared_ = std::make_shared<Shared>();
+  std::future<T> future_ = shared_->promise.get_future();
+};
+
+// A sender, and the calls to it, which other threads bring; each message goes by its bytes.
+class Server {
+ public:
+  explicit Server(fabric::Context* context) : sender_(std::make_unique<Sender>(context)) {}
+
+  Sender& sender() { return *sender_; }
+  void Stop() { sender_.reset(); }
+  int fetches() const { return fetches_; }
+  int drops() const { return drops_; }
+
+  std::function<void(const Introduce&, std::function<void(StatusOr<Introduced>)>)> IntroduceCall() {
+    return [this](const Introduce& introduce, std::function<void(StatusOr<Introduced>)> answered) {
+      const std::string bytes = Encode(introduce);
+      pool_.Run([this, bytes, answered] {
+        sender_->Introduce(Value(DecodeIntroduce(bytes)), [answered](StatusOr<Introduced> one) {
+          if (!one.ok()) return answered(one.status());
+          answered(DecodeIntroduced(Encode(*one)));
+        });
+      });
+    };
+  }
+  Receive::FetchCall Fetch() {
+    return [this](const verbs::Fetch& fetch, std::function<void(Status)> answered) {
+      ++fetches_;
+      pool_.Run([this, bytes = Encode(fetch), answered] {
+        sender_->Serve(Value(DecodeFetch(bytes)), answered);
+      });
+    };
+  }
+  Receive::DropCall Drop() {
+    return [this](const verbs::Drop& drop) {
+      ++drops_;
+      pool_.Run([this, bytes = Encode(drop)] { sender_->Forget(Value(DecodeDrop(bytes))); });
+    };
+  }
+  // Sends `bytes` to who asks; `failed` gets an answer that is an error.
+  void Answer(const Ask& ask, std::shared_ptr<Bytes> bytes, const std::shared_ptr<Receive>& receive,
+              std::function<void(Status)> failed) {
+    pool_.Run([this, asked = Encode(ask), bytes, receive, failed] {
+      Sender::Source source{bytes->data(), bytes->size(), bytes};
+      sender_->Answer(Value(DecodeAsk(asked)), std::move(source),
+                      [receive, failed](StatusOr<std::variant<Written, Held>> answer) {
+                        if (!answer.ok()) {
+                          receive->OnOther(answer.status());
+                          return failed(answer.status());
+                        }
+                        if (const auto* const written = std::get_if<Written>(&*answer)) {
+                          return receive->OnWritten(Value(DecodeWritten(Encode(*written))));
+                        }
+                        receive->OnHeld(Value(DecodeHeld(Encode(std::get<Held>(*answer)))));
+                      });
+    });
+  }
+
+ private:
+  std::atomic<int> fetches_{0};
+  std::atomic<int> drops_{0};
+  std::unique_ptr<Sender> sender_;
+  Pool pool_{3};  // the first to end
+};
+
+NamedLink Linked(const Subject& subject, Server& server, std::function<void()> ended = [] {}) {
+  Awaited<StatusOr<NamedLink>> made;
+  MakeLink(subject.context, server.IntroduceCall(), std::move(ended), made.Setter());
+  return Value(made.Get());
+}
+
+// One transfer in its parts.
+class Transfer {
+ public:
+  Transfer(const NamedLink& link, Server& server)
+      : server_(server),
+        receive_(std::make_shared<Receive>(link, server.Fetch(), server.Drop(), ended_.Setter())) {}
+
+  Ask Begin(uint64_t room) { return receive_->Begin(room); }
+  void Answer(const Ask& ask, const std::shared_ptr<Bytes>& bytes) {
+    server_.Answer(ask, bytes, receive_,
+                   [set = ended_.Setter()](const Status& status) { set(status); });
+  }
+  Receive& receive() { return *receive_; }
+  StatusOr<Receive::Arrived> Get(int line = __builtin_LINE()) { return ended_.Get(line); }
+  bool EndsIn(int ms) { return ended_.ReadyIn(ms); }
+
+ private:
+  Server& server_;
+  Awaited<StatusOr<Receive::Arrived>> ended_;
+  const std::shared_ptr<Receive> receive_;
+};
+
+void CheckBytes(const StatusOr<Receive::Arrived>& arrived, const Bytes& bytes,
+                int line = __builtin_LINE()) {
+  Check(arrived.ok(), arrived.status().message(), line);
+  Check(arrived->size == bytes.size(), "another size", line);
+  Check(std::equal(bytes.begin(), bytes.end(), arrived->block->data()), "wrong bytes", line);
+}
+
+// Again while a flaky fabric fails, which a step of TensorFlow's would not be; a link that has
+// ended so is replaced.
+void Brings(const Subject& subject, NamedLink& link, Server& server, uint64_t room,
+            const std::shared_ptr<Bytes>& bytes) {
+  while (true) {
+    Transfer transfer(link, server);
+    transfer.Answer(transfer.Begin(room), bytes);
+    const StatusOr<Receive::Arrived> arrived = transfer.Get();
+    if (arrived.ok() || !subject.flaky) return CheckBytes(arrived, *bytes);
+    if (!link.link->status().ok()) link = Linked(subject, server);
+  }
+}
+
+uint64_t Kept() { return AllCounts().kept_bytes; }
+
+// By the size that is expected: the first time nothing is, then what came before.
+void Sizes(const Subject& subject) {
+  Server server(subject.context);
+  NamedLink link = Linked(subject, server);
+  const uint64_t received = AllCounts().received;
+  uint64_t sum = 0;
+  for (const uint64_t size : {uint64_t{1}, uint64_t{255}, uint64_t{4096}, kMiB, 5 * kMiB + 3}) {
+    const auto bytes = Made(size, size);
+    const int before = server.fetches();
+    Brings(subject, link, server, 0, bytes);
+    Check(server.fetches() > before, "it was not fetched, and nobody knew the size");
+    const int then = server.fetches();
+    Brings(subject, link, server, size, bytes);
+    // More room than it takes, and less.
+    Brings(subject, link, server, size + 1000, bytes);
+    if (!subject.flaky) Check(server.fetches() == then, "it was fetched, and there was room");
+    if (size > 1) Brings(subject, link, server, size - 1, bytes);
+    if (size > 1) Check(server.fetches() > then, "it was not fetched, and there was no room");
+    sum += (size > 1 ? 4 : 3) * size;
+  }
+  Check(AllCounts().received - received >= sum, "not counted");
+  Check(server.sender().held() == 0, "something is still held");
+  Eventually("blocks of refused transfers", [] { return Kept() == 0; });
+}
+
+// Many at a time, of many sizes; each has its own bytes.
+void Crowd(const Subject& subject) {
+  Server server(subject.context);
+  const int rounds = std::max(5, 200 / subject.fewer_rounds / kSlowdown);
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < 4; ++thread) {
+    threads.emplace_back([&, thread] {
+      NamedLink link = Linked(subject, server);
+      for (int round = 0; round < rounds; ++round) {
+        const uint64_t size = 1 + (thread * 7919 + round * 104729) % 300000;
+        Brings(subject, link, server, round % 3 == 0 ? 0 : size + round % 5, Made(size, round));
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  Check(server.sender().held() == 0, "something is still held");
+}
+
+// What was offered goes another way: the block is the receiver's again when the peer has said so.
+void Refused(const Subject& subject) {
+  Server server(subject.context);
+  NamedLink link = Linked(subject, server);
+  Brings(subject, link, server, 0, Made(1000, 1));  // now there is room
+  Transfer transfer(link, server);
+  const Ask ask = transfer.Begin(1000);
+  Check(ask.destination.has_value() && ask.destination->size == 1000, "nothing was offered");
+  transfer.receive().OnOther(Status());
+  Check(Kept() == 1000, "the block was given back before the peer was heard");
+  server.sender().Refuse(ask);
+  Eventually("the block comes back", [] { return Kept() == 0; });
+}
+
+// A cancel ends the receiver's wait at once, but the memory waits for the sender, whose write may
+// come late: nobody else has it meanwhile.
+void Cancelled(const Subject& subject) {
+  Server server(subject.context);
+  NamedLink link = Linked(subject, server);
+  Brings(subject, link, server, 0, Made(1000, 1));
+  Transfer transfer(link, server);
+  const Ask ask = transfer.Begin(3000);
+  Check(ask.destination.has_value(), "nothing was offered");
+  transfer.receive().Cancel();
+  CheckCode(transfer.Get().status(), StatusCode::kCancelled);
+  Check(Kept() == 3000, "the block was given back");
+  const auto other = link.link->landing()->TakeRegistered(3000);
+  Check(other != nullptr && other->offset() != ask.destination->offset, "the block was reused");
+  transfer.Answer(ask, Made(3000, 2));
+  Eventually("the block comes back", [] { return Kept() == 0; });
+  // Of what is held it says that it does not want it, and registers nothing.
+  Transfer unknown(link, server);
+  const Ask asks = unknown.Begin(0);
+  unknown.receive().Cancel();
+  const uint64_t registered = link.link->landing()->registered_bytes();
+  unknown.Answer(asks, Made(40 * kMiB, 3));
+  Eventually("it is dropped", [&] { return server.drops() == 1 && server.sender().held() == 0; });
+  Check(link.link->landing()->registered_bytes() == registered, "memory was registered in vain");
+}
+
+// Either end ends the link: who waits hears of it, what is held goes, and the next link works.
+void Ends(const Subject& subject) {
+  for (const bool by_sender : {true, false}) {
+    std::atomic<int> ended{0};
+    {
+      Server server(subject.context);
+      NamedLink link = Linked(subject, server, [&ended] { ++ended; });
+      Brings(subject, link, server, 0, Made(1000, 1));
+      Transfer waits(link, server);
+      Check(waits.Begin(1000).destination.has_value(), "nothing was offered");
+      waits.receive().OnWritten({1000});
+      Check(!waits.EndsIn(20), "it ended before its note");
+      // One that is held, and whose receiver is slow.
+      server.sender().Answer({link.name, 0, std::nullopt}, {nullptr, 5, Made(5, 1)},
+                             [](const auto& answer) { Check(answer.ok(), "not held"); });
+      Check(server.sender().held() == 1, "nothing is held");
+      if (by_sender) {
+        server.sender().EndLinks(Status(StatusCode::kUnavailable, "a test ends it"));
+      } else {
+        link.link->End(Status(StatusCode::kUnavailable, "a test ends it"));
+      }
+      CheckCode(waits.Get().status(), StatusCode::kUnavailable);
+      Eventually("the link ends", [&] { return ended == 1; });
+      Eventually("what is held goes", [&] { return server.sender().held() == 0; });
+      Transfer late(link, server);
+      const Ask ask = late.Begin(1000);
+      Check(!ask.destination.has_value(), "memory is offered over a link that has ended");
+      late.Answer(ask, Made(10, 1));
+      CheckCode(late.Get().status(), StatusCode::kUnavailable);
+      NamedLink next = Linked(subject, server);
+      Brings(subject, next, server, 0, Made(2000, 2));
+    }
+    Eventually("blocks of a link that has ended", [] { return Kept() == 0; });
+  }
+}
+
+// Calls of an introduction fail, or never end, or somebody knocks a thousand times.
+void Introductions(const Subject& subject) {
+  Server server(subject.context);
+  Awaited<StatusOr<NamedLink>> made;
+  MakeLink(
+      subject.context,
+      [](const Introduce&, const std::function<void(StatusOr<Introduced>)>& answered) {
+        answered(Status(StatusCode::kFailedPrecondition, "does not speak grpc+verbs"));
+      },
+      [] {}, made.Setter());
+  CheckCode(made.Get().status(), StatusCode::kFailedPrecondition, "does not speak");
+  // Frames that are none. The sender says so, and has no link of that name.
+  const Introduce nonsense{NewToken(), "no frame of this fabric's"};
+  Awaited<StatusOr<Introduced>> answer;
+  server.sender().Introduce(nonsense, answer.Setter());
+  const StatusOr<Introduced> answered = answer.Get();
+  Check(!answered.ok() || !answered->made, "nonsense makes a link");
+  Transfer transfer({nonsense.link, Linked(subject, server).link}, server);
+  transfer.Answer({nonsense.link, 1, std::nullopt}, Made(10, 1));
+  CheckCode(transfer.Get().status(), StatusCode::kUnavailable, "has ended");
+  // More than there is room for; those who wait are answered at last.
+  if (subject.fewer_rounds > 1) return;
+  std::atomic<int> refused{0};
+  std::atomic<size_t> all{0};
+  for (size_t i = 0; i < Acceptor::kMostPending + 5; ++i) {
+    server.sender().Introduce({NewToken(), ""}, [&](const StatusOr<Introduced>& one) {
+      refused += one.status().code() == StatusCode::kResourceExhausted ? 1 : 0;
+      ++all;
+    });
+  }
+  Eventually("all are answered", [&] { return all == Acceptor::kMostPending + 5; });
+  Check(refused >= 5 && refused < 20, "not the last ones were refused");
+}
+
+// A peer that does not keep to the rules ends the link, and spoils only what it sends itself.
+void Forged(const Subject& subject) {
+  for (const std::string forgery : {"too much", "no note", "a stream"}) {
+    fabric::testing::Pair pair = fabric::testing::Attach(*subject.context);
+    std::atomic<bool> gone{false};
+    const auto landing = std::make_shared<Landing>(subject.context);
+    const auto link = Value(Link::Start(std::move(pair.connector), landing, [&] { gone = true; }));
+    Awaited<StatusOr<uint64_t>> noted;
+    static_cast<void>(Value(link->Expect(7, Value(landing->Take(100)), noted.Setter())));
+    if (forgery == "a stream") {
+      Check(Value(fabric::testing::WriteText(*pair.acceptor, "hello")) == 5, "a full stream");
+    } else {
+      fabric::Message message = Encode(Note{7, true, 101});
+      if (forgery == "no note") message.bytes.fill(0xff);
+      Check(Value(pair.acceptor->Post(message)), "a full ring");
+    }
+    CheckCode(noted.Get().status(), StatusCode::kUnavailable);
+    Eventually("the link ends", [&] { return gone.load(); });
+  }
+  // A note for what nobody expects is none of ours; the next one counts.
+  fabric::testing::Pair pair = fabric::testing::Attach(*subject.context);
+  const auto landing = std::make_shared<Landing>(subject.context);
+  const auto link = Value(Link::Start(std::move(pair.connector), landing, [] {}));
+  Awaited<StatusOr<uint64_t>> noted;
+  static_cast<void>(Value(link->Expect(7, Value(landing->Take(100)), noted.Setter())));
+  Check(Value(pair.acceptor->Post(Encode(Note{8, true, 1}))), "a full ring");
+  Check(Value(pair.acceptor->Post(Encode(Note{7, true, 100}))), "a full ring");
+  Check(Value(noted.Get()) == 100, "another size");
+  link->End(Status(StatusCode::kUnavailable, "over"));
+}
+
+// More notes at once than the fabric has room for: they wait, and come in their order.
+void ManyNotes(const Subject& subject) {
+  fabric::testing::Pair pair = fabric::testing::Attach(*subject.context);
+  const auto landing = std::make_shared<Landing>(subject.context);
+  const auto receiver = Value(Link::Start(std::move(pair.connector), landing, [] {}));
+  const auto sender = Value(Link::Start(std::move(pair.acceptor), nullptr, [] {}));
+  constexpr uint64_t kMany = 3000;
+  std::atomic<uint64_t> came{0};
+  for (uint64_t i = 1; i <= kMany; ++i) {
+    static_cast<void>(Value(receiver->Expect(i, Value(landing->Take(1)), [&](const auto& note) {
+      CheckCode(note.status(), StatusCode::kAborted);
+      ++came;
+    })));
+  }
+  for (uint64_t i = 1; i <= kMany; ++i) sender->Refuse(i);
+  Eventually("all notes", [&] { return came == kMany; });
+  receiver->End(Status(StatusCode::kUnavailable, "over"));
+  Eventually("the other end", [&] { return !sender->status().ok(); });
+}
+
+// Segments grow with what is asked for, are shared by blocks, and go back beyond what is kept.
+void LandingGrows(const Subject& subject) {
+  const auto landing = std::make_shared<Landing>(subject.context);
+  Check(landing->TakeRegistered(1) == nullptr, "room where there is none");
+  auto small = Value(landing->Take(1));
+  Check(landing->registered_bytes() == Landing::kFirstSegment, "the first segment's size");
+  auto next = landing->TakeRegistered(100000);
+  Check(next != nullptr && next->registration() == small->registration(), "another segment");
+  Check(next->offset() >= 1 && next->offset() != small->offset(), "a block that is taken");
+  auto large = Value(landing->Take(70 * kMiB));
+  Check(landing->registered_bytes() == Landing::kFirstSegment + 70 * kMiB, "a large one's size");
+  auto more = Value(landing->Take(70 * kMiB));
+  large.reset();
+  Check(landing->registered_bytes() == Landing::kFirstSegment + 140 * kMiB, "not kept");
+  more.reset();
+  small.reset();
+  next.reset();
+  Check(landing->registered_bytes() <= Landing::kMostFree, "too much is kept");
+}
+
+struct Case {
+  const char* name;
+  void (*run)(const Subject&);
+  bool flaky = false;  // also where operations fail for no reason
+};
+constexpr Case kCases[] = {
+    {"sizes", Sizes, true},
+    {"crowd", Crowd, true},
+    {"refused", Refused},
+    {"cancelled", Cancelled},
+    {"ends", Ends},
+    {"introductions", Introductions},
+    {"forged", Forged},
+    {"many notes", ManyNotes},
+    {"landing", LandingGrows},
+};
+
+// Late, out of order and on other threads, but no operation fails.
+Subject Late() {
+  fabric::hostile::Options options;
+  options.failing_percent = 0;
+  static fabric::Context* const context = fabric::hostile::New(options).release();
+  Subject subject;
+  subject.name = "late";
+  subject.context = subject.other = context;
+  return subject;
+}
+const fabric::testing::AddedSubject added(Late);
+
+}  // namespace
+}  // namespace ar_grpc::verbs
+
+int main(int argc, char** argv) {
+  const std::string wanted = argc > 1 ? argv[1] : "";
+  for (const auto& subject : ar_grpc::fabric::testing::Subjects()) {
+    // Over shm nobody writes to a peer's memory.
+    if (!subject.context->capabilities().put) continue;
+    if (wanted.empty() ? !subject.by_default : wanted != subject.name) continue;
+    for (const auto& one : ar_grpc::verbs::kCases) {
+      if (subject.flaky && !one.flaky) continue;
+      std::printf("%s: %s\n", subject.name.c_str(), one.name);
+      std::fflush(stdout);
+      one.run(subject);
+    }
+  }
+  std::printf("ok link_test\n");
+}
