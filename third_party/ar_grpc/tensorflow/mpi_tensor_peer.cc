@@ -96,19 +96,14 @@ class MpiReceive : public std::enable_shared_from_this<MpiReceive> {
     StatusOr<Target> target = TargetOf(sent->size);
     if (!target.ok()) return End(target.status());
     if (IsCancelled()) return End(Cancelled());
-    const mpi::Id id =
-        channel_->Receive(tag_, target->into, target->size, std::move(target->keep),
-                          // In MPI's thread, which what follows must not hold up.
-                          [self = shared_from_this()](const Status& ended) {
-                            auto end = [self, ended] {
-                              self->End(ended.ok() && !self->OnArrival() ? Cancelled() : ended);
-                            };
-                            if (self->caller_->threadpool != nullptr) {
-                              self->caller_->threadpool->Schedule(std::move(end));
-                            } else {
-                              RunLater(std::move(end));
-                            }
-                          });
+    const mpi::Id id = channel_->Receive(
+        tag_, target->into, target->size, std::move(target->keep),
+        // In MPI's thread, which what follows must not hold up. Not in TensorFlow's
+        // pool, which runs it at once, in this thread, when its queue is full.
+        [self = shared_from_this()](const Status& ended) {
+          RunLater(
+              [self, ended] { self->End(ended.ok() && !self->OnArrival() ? Cancelled() : ended); });
+        });
     bool cancelled = false;
     {
       std::lock_guard<std::mutex> lock(mu_);
