@@ -98,8 +98,8 @@ class MpiReceive : public std::enable_shared_from_this<MpiReceive> {
     if (IsCancelled()) return End(Cancelled());
     const mpi::Id id = channel_->Receive(
         tag_, target->into, target->size, std::move(target->keep),
-        // In MPI's thread, which what follows must not hold up. Not in TensorFlow's
-        // pool, which runs it at once, in this thread, when its queue is full.
+        // In MPI's thread, which what follows must not hold up. Not in TensorFlow's pool, which
+        // runs it at once, in this thread, when its queue is full.
         [self = shared_from_this()](const Status& ended) {
           RunLater(
               [self, ended] { self->End(ended.ok() && !self->OnArrival() ? Cancelled() : ended); });
@@ -273,7 +273,8 @@ class BufferReceive final : public MpiReceive {
   protocol::WriteGate gate_;
 };
 
-// Goes with the GrpcRemoteWorker, while calls can be made; transfers under way do not need it.
+// Goes with the GrpcRemoteWorker, while calls can be made; transfers under way do not need it. That
+// is kept as long as its task's channel may be used (kept_workers.h), and the introduction with it.
 class MpiTensorPeer final : public TensorPeer {
  public:
   MpiTensorPeer(mpi::Channel* channel, std::shared_ptr<const TensorCaller> caller)

@@ -24,7 +24,8 @@
 // the bytes.
 //
 // A server has one channel. GrpcWorker asks it how to answer (the sender's side); each
-// GrpcRemoteWorker has a TensorPeer of it (the receiver's side).
+// GrpcRemoteWorker, of which a worker cache has one for a task, has a TensorPeer of it (the
+// receiver's side).
 namespace ar_grpc {
 
 // How GrpcRemoteWorker calls its peer, for calls that are the channel's own.

@@ -7,6 +7,8 @@
 #include "tensorflow/core/distributed_runtime/rpc/grpc_worker_cache.h"
 #include "tensorflow/core/distributed_runtime/rpc/grpc_worker_service.h"
 #include "tensorflow/core/distributed_runtime/rpc/rpc_rendezvous_mgr.h"
+#include "tensorflow/core/platform/errors.h"
+#include "third_party/ar_grpc/tensorflow/kept_workers.h"
 
 namespace ar_grpc {
 
@@ -37,7 +39,10 @@ tensorflow::Status TensorServer::WorkerCacheFactory(
     tensorflow::WorkerCacheInterface** worker_cache) {
   // Made by Init just before its first call of this.
   grpc_worker_env()->tensor_channel = tensors_;
-  return GrpcServer::WorkerCacheFactory(options, worker_cache);
+  tensorflow::WorkerCacheInterface* made = nullptr;
+  TF_RETURN_IF_ERROR(GrpcServer::WorkerCacheFactory(options, &made));
+  *worker_cache = new KeptWorkers(std::unique_ptr<tensorflow::WorkerCacheInterface>(made));
+  return tensorflow::OkStatus();
 }
 
 }  // namespace ar_grpc
