@@ -7,10 +7,24 @@
 #include "grpcpp/security/credentials.h"
 #include "tensorflow/tsl/platform/errors.h"
 #include "third_party/ar_grpc/grpc/channel_args.h"
+#include "third_party/ar_grpc/grpc/keep_alive_mutator.h"
 #include "third_party/ar_grpc/tensorflow/protocol_names.h"
 #include "third_party/ar_grpc/tensorflow/runtime.h"
 
 namespace ar_grpc {
+namespace {
+
+tsl::Status NewChannelWith(const std::string& host_port, const ::grpc::ChannelArguments& arguments,
+                           tsl::SharedGrpcChannelPtr* channel) {
+  // It refuses what is no host and port, in TensorFlow's own words.
+  tsl::GrpcChannelSpec spec;
+  TF_RETURN_IF_ERROR(spec.AddHostPortsJob("peer", {{0, host_port}}));
+  *channel = ::grpc::CreateCustomChannel("dns:///" + host_port,
+                                         ::grpc::InsecureChannelCredentials(), arguments);
+  return tsl::OkStatus();
+}
+
+}  // namespace
 
 void SetNode(const std::shared_ptr<protocol::Node>& node, ::grpc::ChannelArguments* arguments) {
   // Copied at once.
@@ -21,14 +35,16 @@ void SetNode(const std::shared_ptr<protocol::Node>& node, ::grpc::ChannelArgumen
 tsl::Status NewChannel(const std::shared_ptr<protocol::Node>& node, const std::string& host_port,
                        const tensorflow::RPCOptions* rpc_options,
                        tsl::SharedGrpcChannelPtr* channel) {
-  // It refuses what is no host and port, in TensorFlow's own words.
-  tsl::GrpcChannelSpec spec;
-  TF_RETURN_IF_ERROR(spec.AddHostPortsJob("peer", {{0, host_port}}));
   ::grpc::ChannelArguments arguments = tsl::GetChannelArguments(rpc_options);
   SetNode(node, &arguments);
-  *channel = ::grpc::CreateCustomChannel("dns:///" + host_port,
-                                         ::grpc::InsecureChannelCredentials(), arguments);
-  return tsl::OkStatus();
+  return NewChannelWith(host_port, arguments, channel);
+}
+
+tsl::Status NewPlainChannel(const std::string& host_port, const tensorflow::RPCOptions* rpc_options,
+                            tsl::SharedGrpcChannelPtr* channel) {
+  ::grpc::ChannelArguments arguments = tsl::GetChannelArguments(rpc_options);
+  SetKeepAlive(&arguments);
+  return NewChannelWith(host_port, arguments, channel);
 }
 
 tsl::Status NewSessionChannel(const std::string& target, const tensorflow::RPCOptions* rpc_options,

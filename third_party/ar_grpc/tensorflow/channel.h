@@ -22,6 +22,10 @@ tsl::Status NewChannel(const std::shared_ptr<protocol::Node>& node, const std::s
                        const tensorflow::RPCOptions* rpc_options,
                        tsl::SharedGrpcChannelPtr* channel);
 
+// As tsl::NewHostPortGrpcChannel, with keep-alive probes of its connections.
+tsl::Status NewPlainChannel(const std::string& host_port, const tensorflow::RPCOptions* rpc_options,
+                            tsl::SharedGrpcChannelPtr* channel);
+
 // The channel of a session of this process to `target`, such as "grpc+ar://host:port". Where it
 // names grpc+ar, AR is on: all of them are of one node, and so share connections.
 tsl::Status NewSessionChannel(const std::string& target, const tensorflow::RPCOptions* rpc_options,

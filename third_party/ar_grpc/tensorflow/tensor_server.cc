@@ -3,14 +3,28 @@
 #include "third_party/ar_grpc/tensorflow/tensor_server.h"
 
 #include <utility>
+#include <vector>
 
+#include "grpcpp/impl/server_builder_option.h"
+#include "grpcpp/impl/server_builder_plugin.h"
 #include "tensorflow/core/distributed_runtime/rpc/grpc_worker_cache.h"
 #include "tensorflow/core/distributed_runtime/rpc/grpc_worker_service.h"
 #include "tensorflow/core/distributed_runtime/rpc/rpc_rendezvous_mgr.h"
 #include "tensorflow/core/platform/errors.h"
+#include "third_party/ar_grpc/grpc/keep_alive_mutator.h"
+#include "third_party/ar_grpc/tensorflow/channel.h"
 #include "third_party/ar_grpc/tensorflow/kept_workers.h"
 
 namespace ar_grpc {
+namespace {
+
+class KeepAliveOption final : public ::grpc::ServerBuilderOption {
+ public:
+  void UpdateArguments(::grpc::ChannelArguments* arguments) override { SetKeepAlive(arguments); }
+  void UpdatePlugins(std::vector<std::unique_ptr<::grpc::ServerBuilderPlugin>>*) override {}
+};
+
+}  // namespace
 
 TensorServer::TensorServer(const tensorflow::ServerDef& server_def,
                            std::shared_ptr<TensorChannel> tensors)
@@ -43,6 +57,14 @@ tensorflow::Status TensorServer::WorkerCacheFactory(
   TF_RETURN_IF_ERROR(GrpcServer::WorkerCacheFactory(options, &made));
   *worker_cache = new KeptWorkers(std::unique_ptr<tensorflow::WorkerCacheInterface>(made));
   return tensorflow::OkStatus();
+}
+
+void TensorServer::MaybeMutateBuilder(::grpc::ServerBuilder* builder, int) {
+  builder->SetOption(std::make_unique<KeepAliveOption>());
+}
+
+tensorflow::ChannelCreationFunction TensorServer::GetChannelCreationFunction() const {
+  return tsl::ConvertToChannelCreationFunction(NewPlainChannel);
 }
 
 }  // namespace ar_grpc

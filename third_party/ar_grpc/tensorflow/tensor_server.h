@@ -10,7 +10,8 @@
 namespace ar_grpc {
 
 // TensorFlow's gRPC server with a way of its own for tensors. Without more, as here, its RPCs are
-// stock gRPC's.
+// stock gRPC's, and its TCP connections, those that it opens and those that it accepts, are probed:
+// that a peer's host has died shows nowhere else while nothing is sent to it.
 class TensorServer : public tensorflow::GrpcServer {
  public:
   TensorServer(const tensorflow::ServerDef& server_def, std::shared_ptr<TensorChannel> tensors);
@@ -22,6 +23,8 @@ class TensorServer : public tensorflow::GrpcServer {
   virtual void SetOptions(tensorflow::GrpcServerOptions*) {}
   tensorflow::Status WorkerCacheFactory(const tensorflow::WorkerCacheFactoryOptions& options,
                                         tensorflow::WorkerCacheInterface** worker_cache) override;
+  void MaybeMutateBuilder(::grpc::ServerBuilder* builder, int requested_port) override;
+  tensorflow::ChannelCreationFunction GetChannelCreationFunction() const override;
 
  private:
   const std::shared_ptr<TensorChannel> tensors_;
