@@ -226,6 +226,29 @@ def test_connect_to_a_host(new_mpi_cluster: ClusterFactory, mpi: str) -> None:
     assert said["mpi_bytes_received"] >= 2 * MIB
 
 
+def probed(ports: set[int]) -> list[bool]:
+    """Of each end of an established TCP connection to one of these ports: probes are due."""
+    ends = []
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        for line in Path(table).read_text().splitlines()[1:]:
+            _, local, remote, state, _, timer = line.split()[:6]
+            used = {int(address.rpartition(":")[2], 16) for address in (local, remote)}
+            if state == "01" and used & ports:
+                ends.append(timer.startswith("02:"))
+    return ends
+
+
+@over_mpich
+def test_connections_of_servers_are_probed(new_mpi_cluster: ClusterFactory, mpi: str) -> None:
+    """Both ends ask the other's kernel whether it lives: a host that dies says nothing."""
+    cluster = new_mpi_cluster(ps=1, worker=1)
+    with session_at(cluster.target()) as session:
+        assert session.run(large_step((PS, WORKER), 2)) == 0.0
+    (port,) = (int(each.rpartition(":")[2]) for each in cluster.spec["ps"])
+    # The worker's alone go to the ps; the session's to the worker are stock at the client's end.
+    assert eventually(lambda: len(probed({port})) >= 2 and all(probed({port})), 10), probed({port})
+
+
 # --- at rest, and the end -------------------------------------------------------------------------
 
 
@@ -325,20 +348,39 @@ def test_parameter_server_strategy_trains(new_mpi_cluster: ClusterFactory, mpi: 
     assert min(received) > 0, received
 
 
+#: gRPC logs the headers of each call that a process makes.
+CALLS_LOGGED = {"GRPC_VERBOSITY": "info", "GRPC_TRACE": "http"}
+
+
+def calls_made(log: str, method: str) -> int:
+    return len(re.findall(rf":HDR:CLI::path: /tensorflow\.WorkerService/{method}\b", log))
+
+
 @of_debian
 def test_multi_worker_mirrored_trains(mpi: str) -> None:
-    """By TF_CONFIG; reduced values are exact, and Keras fit ends where one process alone ends."""
+    """By TF_CONFIG; reduced values are exact, and Keras fit ends where one process alone ends.
+
+    A worker says hello to the other and watches it once for each worker cache, not for each buffer.
+    """
     script = TESTS / "tf2/programs/multi_worker.py"
     alone = run_program(script, {"via": "local"}).result()["fit"]
     spec = {"worker": [own_address(), own_address()]}
     with Job(mpi, 2) as job:
         settings = {"cluster": spec, "protocol": MPI, "via": "TF_CONFIG"}
         workers = [
-            Program(script, {**settings, "index": i}, tf_config(spec, MPI, "worker", i), job)
-            for i in range(2)
+            Program(
+                script, {**settings, "index": i}, {**tf_config(spec, MPI, "worker", i), **env}, job
+            )
+            # The first alone: what the other writes is not read before the first has ended.
+            for i, env in enumerate((CALLS_LOGGED, {}))
         ]
-        results = [outcome.result() for outcome in wait_together(workers, 120)]
+        outcomes = wait_together(workers, 120)
         assert job.wait(20) == 0
+    # A collective receives by RecvBuf; a hello, a watch and a bye are RecvTensor calls.
+    buffers, own = (calls_made(outcomes[0].stderr, name) for name in ("RecvBuf", "RecvTensor"))
+    assert buffers > 40, buffers
+    assert 2 <= own <= 10, (own, buffers)
+    results = [outcome.result() for outcome in outcomes]
     for result in results:
         assert (result["rpc_layer"], result["replicas"]) == (MPI, 2)
         check_reduced(result["reduced"])
