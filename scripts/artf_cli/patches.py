@@ -23,7 +23,7 @@ from artf_cli.paths import PATCHES, PINS, REPO
 
 # The layers under third_party/ar_grpc that are compiled inside each tree.
 OVERLAY_FOLDERS = {
-    "grpc": ("base", "fabric", "grpc", "memory", "mpi", "protocol"),
+    "grpc": ("base", "fabric", "grpc", "memory", "mpi", "protocol", "verbs"),
     "tensorflow": ("tensorflow",),
 }
 CLASSES = ("mission", "upstream bug", "security", "build")

@@ -6,7 +6,7 @@ import os
 import warnings
 
 LIBRARY = "libtensorflow_ar.so"
-PROTOCOLS = ("grpc+ar", "grpc+mpi")
+PROTOCOLS = ("grpc+ar", "grpc+mpi", "grpc+verbs")
 
 _handle = None
 

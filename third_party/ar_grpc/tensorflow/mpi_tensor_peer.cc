@@ -177,11 +177,6 @@ class MpiReceive : public std::enable_shared_from_this<MpiReceive> {
   mpi::Tag tag_;
 };
 
-Status WrongSize(uint64_t sent, uint64_t fits) {
-  return Status(StatusCode::kInternal,
-                absl::StrCat("the peer sends ", sent, " bytes for a tensor of ", fits));
-}
-
 class TensorReceive final : public MpiReceive {
  public:
   TensorReceive(mpi::Channel* channel, std::shared_ptr<const TensorCaller> caller,
@@ -203,22 +198,9 @@ class TensorReceive final : public MpiReceive {
     return response_->metadata().transport_options();
   }
   StatusOr<Target> TargetOf(uint64_t size) override {
-    // The parser made the tensor by the response's type and shape, without contents.
-    const Tensor& tensor = response_->tensor();
-    if (!tensorflow::DataTypeCanUseMemcpy(tensor.dtype())) {
-      return Status(StatusCode::kInternal, "the peer sends bytes for a tensor of type " +
-                                               tensorflow::DataTypeString(tensor.dtype()));
-    }
-    if (!tensor.IsInitialized()) {
-      return Status(StatusCode::kResourceExhausted,
-                    "OOM when allocating the tensor to receive: shape " +
-                        tensor.shape().DebugString() + " of " +
-                        tensorflow::DataTypeString(tensor.dtype()));
-    }
-    const tensorflow::StringPiece into = tensor.tensor_data();
-    if (size != into.size()) return WrongSize(size, into.size());
-    return Target{reinterpret_cast<uint8_t*>(const_cast<char*>(into.data())), size,
-                  std::make_shared<Tensor>(tensor)};
+    const StatusOr<TensorTarget> target = ar_grpc::TargetOf(*response_, size);
+    if (!target.ok()) return target.status();
+    return Target{target->into, size, std::make_shared<Tensor>(target->tensor)};
   }
 
   const tensorflow::RecvTensorRequest& request_;

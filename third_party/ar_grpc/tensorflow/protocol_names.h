@@ -13,6 +13,8 @@ inline constexpr absl::string_view kArProtocol = "grpc+ar";
 inline constexpr absl::string_view kArScheme = "grpc+ar://";
 inline constexpr absl::string_view kMpiProtocol = "grpc+mpi";
 inline constexpr absl::string_view kMpiScheme = "grpc+mpi://";
+inline constexpr absl::string_view kVerbsProtocol = "grpc+verbs";
+inline constexpr absl::string_view kVerbsScheme = "grpc+verbs://";
 // The scheme under which servers of every protocol announce themselves (`Server.target`).
 inline constexpr absl::string_view kStockScheme = "grpc://";
 

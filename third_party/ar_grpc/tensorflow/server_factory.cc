@@ -12,11 +12,13 @@
 #include "tensorflow/core/distributed_runtime/server_lib.h"
 #include "tensorflow/core/platform/errors.h"
 #include "tensorflow/core/protobuf/tensorflow_server.pb.h"
+#include "third_party/ar_grpc/fabric/registry.h"
 #include "third_party/ar_grpc/mpi/channel.h"
 #include "third_party/ar_grpc/tensorflow/ar_server.h"
 #include "third_party/ar_grpc/tensorflow/mpi_tensor_channel.h"
 #include "third_party/ar_grpc/tensorflow/protocol_names.h"
 #include "third_party/ar_grpc/tensorflow/runtime.h"
+#include "third_party/ar_grpc/tensorflow/verbs_tensor_channel.h"
 
 namespace ar_grpc {
 namespace {
@@ -75,10 +77,37 @@ class MpiServerFactory : public tensorflow::ServerFactory {
   }
 };
 
+// Opens the process's RDMA device.
+StatusOr<fabric::Context*> VerbsForServer() {
+  LogByTensorFlow();
+  fabric::Context* const context = fabric::Find("verbs");
+  const Status available = context->Available();
+  if (available.ok()) return context;
+  return Status(StatusCode::kFailedPrecondition,
+                "grpc+verbs needs an RDMA device that can be used: " + available.message());
+}
+
+class VerbsServerFactory : public tensorflow::ServerFactory {
+ public:
+  bool AcceptsOptions(const tensorflow::ServerDef& server_def) override {
+    return server_def.protocol() == kVerbsProtocol;
+  }
+
+  tensorflow::Status NewServer(const tensorflow::ServerDef& server_def, const Options& options,
+                               std::unique_ptr<tensorflow::ServerInterface>* out_server) override {
+    const StatusOr<fabric::Context*> verbs = VerbsForServer();
+    if (!verbs.ok()) return ToTensorFlow(verbs.status());
+    return Init(
+        std::make_unique<TensorServer>(server_def, std::make_shared<VerbsTensorChannel>(*verbs)),
+        options, out_server);
+  }
+};
+
 // The registry owns its factories for the life of the process.
 const bool registered = [] {
   tensorflow::ServerFactory::Register("AR_GRPC_SERVER", new ArServerFactory);
   tensorflow::ServerFactory::Register("AR_GRPC_MPI_SERVER", new MpiServerFactory);
+  tensorflow::ServerFactory::Register("AR_GRPC_VERBS_SERVER", new VerbsServerFactory);
   return true;
 }();
 
@@ -88,6 +117,7 @@ tensorflow::Status CheckServer(const tensorflow::ServerDef& server_def) {
   if (server_def.protocol() == kArProtocol) return CheckClient();
   if (server_def.protocol() == kMpiProtocol)
     return ToTensorFlow(MpiChannelFor(server_def).status());
+  if (server_def.protocol() == kVerbsProtocol) return ToTensorFlow(VerbsForServer().status());
   return tensorflow::OkStatus();
 }
 

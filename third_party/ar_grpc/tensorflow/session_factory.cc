@@ -1,6 +1,6 @@
 // Copyright 2026 The AR-gRPC TensorFlow authors. Licensed under the Apache License, Version 2.0.
 
-// Registers sessions whose target is `grpc+ar://host:port` or `grpc+mpi://host:port`.
+// Registers sessions whose target is `grpc+ar://host:port`, `grpc+mpi://` or `grpc+verbs://`.
 
 #include "tensorflow/core/common_runtime/session_factory.h"
 
@@ -21,7 +21,8 @@ class ArSessionFactory : public tensorflow::SessionFactory {
  public:
   bool AcceptsOptions(const tensorflow::SessionOptions& options) override {
     return absl::StartsWith(options.target, kArScheme) ||
-           absl::StartsWith(options.target, kMpiScheme);
+           absl::StartsWith(options.target, kMpiScheme) ||
+           absl::StartsWith(options.target, kVerbsScheme);
   }
 
   tensorflow::Status NewSession(const tensorflow::SessionOptions& options,

@@ -15,6 +15,7 @@
 #include "third_party/ar_grpc/protocol/node.h"
 #include "third_party/ar_grpc/tensorflow/cpu_arena.h"
 #include "third_party/ar_grpc/tensorflow/runtime.h"
+#include "third_party/ar_grpc/verbs/link.h"
 
 namespace ar_grpc {
 namespace {
@@ -61,6 +62,8 @@ std::string StatusText() {
       ",\"chunk_bytes\":", counters.chunk_bytes,
       ",\"mpi_bytes_sent\":", mpi == nullptr ? 0 : mpi->counts().sent.load(),
       ",\"mpi_bytes_received\":", mpi == nullptr ? 0 : mpi->counts().received.load(),
+      ",\"verbs_bytes_sent\":", verbs::AllCounts().written.load(),
+      ",\"verbs_bytes_received\":", verbs::AllCounts().received.load(),
       ",\"staged_bytes\":", counters.staged_bytes, ",\"offers_open\":", counters.offers_open,
       ",\"links\":", counters.links);
   absl::StrAppend(&json, ",\"paths\":{");

@@ -83,6 +83,12 @@ tensorflow::Status TensorChannel::Encode(const tensorflow::RecvTensorRequest&, b
   return tensorflow::OkStatus();
 }
 
+void TensorChannel::Answer(const tensorflow::RecvTensorRequest& request, bool is_dead,
+                           const tensorflow::Tensor& tensor, bool require_ack,
+                           ::grpc::ByteBuffer* response, tensorflow::StatusCallback done) {
+  done(Encode(request, is_dead, tensor, require_ack, response));
+}
+
 bool TensorChannel::MayCopy(const tensorflow::Tensor&) const { return false; }
 
 bool TensorChannel::OfferBuffer(const tensorflow::RecvBufRequest&, const tensorflow::Tensor& tensor,
@@ -113,6 +119,28 @@ tensorflow::Status ToTensorFlow(const Status& status) {
 Status FromTensorFlow(const tensorflow::Status& status) {
   if (status.ok()) return OkStatus();
   return Status(static_cast<StatusCode>(status.code()), std::string(status.message()));
+}
+
+StatusOr<TensorTarget> TargetOf(const tensorflow::TensorResponse& response, uint64_t size) {
+  const tensorflow::Tensor& tensor = response.tensor();
+  if (!tensorflow::DataTypeCanUseMemcpy(tensor.dtype())) {
+    return Status(StatusCode::kInternal, "the peer sends bytes for a tensor of type " +
+                                             tensorflow::DataTypeString(tensor.dtype()));
+  }
+  if (!tensor.IsInitialized()) {
+    return Status(StatusCode::kResourceExhausted,
+                  "OOM when allocating the tensor to receive: shape " +
+                      tensor.shape().DebugString() + " of " +
+                      tensorflow::DataTypeString(tensor.dtype()));
+  }
+  const tensorflow::StringPiece into = tensor.tensor_data();
+  if (size != into.size()) return WrongSize(size, into.size());
+  return TensorTarget{reinterpret_cast<uint8_t*>(const_cast<char*>(into.data())), tensor};
+}
+
+Status WrongSize(uint64_t sent, uint64_t fits) {
+  return Status(StatusCode::kInternal,
+                absl::StrCat("the peer sends ", sent, " bytes for a tensor of ", fits));
 }
 
 tensorflow::Status OfTransfer(const Status& status, const std::string& target) {

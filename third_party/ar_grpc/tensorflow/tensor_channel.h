@@ -105,6 +105,15 @@ class TensorChannel {
                                     const tensorflow::Tensor& tensor, bool require_ack,
                                     ::grpc::ByteBuffer* response);
 
+  // Answers a RecvTensor request: Encodes the response, and calls `done` once it may be sent,
+  // perhaps later. `request` and `response` stay until then.
+  virtual void Answer(const tensorflow::RecvTensorRequest& request, bool is_dead,
+                      const tensorflow::Tensor& tensor, bool require_ack,
+                      ::grpc::ByteBuffer* response, tensorflow::StatusCallback done);
+  // There is no tensor for this request: it is answered with an error. Also after an Answer that
+  // ended in one.
+  virtual void Refuse(const tensorflow::RecvTensorRequest&) {}
+
   // Whether Encode may have to copy this tensor's bytes, which memcpy could.
   virtual bool MayCopy(const tensorflow::Tensor& tensor) const;
 
@@ -126,6 +135,17 @@ bool IsHostMemory(const tensorflow::RecvBufRequest& request);
 // Between TensorFlow's statuses and ours, which have the same codes.
 tensorflow::Status ToTensorFlow(const Status& status);
 Status FromTensorFlow(const tensorflow::Status& status);
+
+// Where the bytes of a tensor go whose response says its type and shape alone: the parser made it,
+// without contents.
+struct TensorTarget {
+  uint8_t* into = nullptr;
+  tensorflow::Tensor tensor;  // owns it
+};
+// kInternal: the peer has sent `size` bytes for a tensor of another size, or of elements that lie
+// elsewhere; kResourceExhausted: there was no memory for it.
+StatusOr<TensorTarget> TargetOf(const tensorflow::TensorResponse& response, uint64_t size);
+Status WrongSize(uint64_t sent, uint64_t fits);
 
 // What failed while a tensor of `target` was brought in. ClusterCoordinator tells whose failure it
 // was by this text, as gRPC's errors have it.

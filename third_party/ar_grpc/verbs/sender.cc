@@ -41,19 +41,25 @@ void Sender::Answer(const Ask& ask, Source source, Answered answered) {
                        });
   }
   if (ask.destination.has_value()) link->Refuse(ask.transfer);
+  const StatusOr<Held> held = Hold(ask.link, std::move(source));
+  if (!held.ok()) return answered(held.status());
+  answered(std::variant<Written, Held>(*held));
+}
+
+StatusOr<Held> Sender::Hold(const Token& link, Source source) {
   Held held;
   held.size = source.size;
   {
     std::lock_guard<std::mutex> lock(state_->mu);
     held.id = ++state_->last;
-    state_->held.emplace(Name{ask.link, held.id}, std::move(source));
+    state_->held.emplace(Name{link, held.id}, std::move(source));
   }
   // Its end takes what is held from there; one that came before found nothing.
-  if (acceptor_->Find(ask.link) == nullptr) {
-    Forget({ask.link, held.id});
-    return answered(NoLink());
+  if (acceptor_->Find(link) == nullptr) {
+    Forget({link, held.id});
+    return NoLink();
   }
-  answered(std::variant<Written, Held>(held));
+  return held;
 }
 
 void Sender::Refuse(const Ask& ask) {

@@ -40,6 +40,8 @@ class Sender {
   // Writes the source where `ask` says, and answers when the device has done so; or holds it.
   // kUnavailable: the link has ended.
   void Answer(const Ask& ask, Source source, Answered answered);
+  // Holds the source until it is fetched or dropped, or the link has ended; then its `keep` goes.
+  StatusOr<Held> Hold(const Token& link, Source source);
   // What was asked for goes another way, or does not go.
   void Refuse(const Ask& ask);
   // Writes what is held. kNotFound: it is not held any more.

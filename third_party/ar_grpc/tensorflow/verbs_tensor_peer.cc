@@ -1,0 +1,424 @@
+// Copyright 2026 The AR-gRPC TensorFlow authors. Licensed under the Apache License, Version 2.0.
+
+#include "third_party/ar_grpc/tensorflow/verbs_tensor_peer.h"
+
+#include <atomic>
+#include <cstring>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "third_party/ar_grpc/protocol/write_gate.h"
+#include "third_party/ar_grpc/tensorflow/run_later.h"
+#include "third_party/ar_grpc/verbs/introduction.h"
+#include "third_party/ar_grpc/verbs/messages.h"
+#include "third_party/ar_grpc/verbs/receive.h"
+
+namespace ar_grpc {
+namespace {
+
+using tensorflow::Tensor;
+
+// A server of another protocol takes an introduction for a request of a tensor.
+Status OfIntroduction(const Status& status, const std::string& target) {
+  if (status.code() != StatusCode::kInvalidArgument && status.code() != StatusCode::kInternal &&
+      status.code() != StatusCode::kUnimplemented) {
+    return status;
+  }
+  return Status(StatusCode::kFailedPrecondition,
+                target + " does not speak grpc+verbs: start it with protocol=\"grpc+verbs\" (it " +
+                    "answered: " + status.message() + ")");
+}
+
+// What a receiver knows of one peer: the link to it, which is made when it is first needed and when
+// the last one has ended, and how large its tensors were. Makes the calls. Thread-safe.
+class VerbsLink : public std::enable_shared_from_this<VerbsLink> {
+ public:
+  using Known = std::function<void(const StatusOr<verbs::NamedLink>&)>;
+
+  VerbsLink(fabric::Context* context, std::shared_ptr<const TensorCaller> caller)
+      : context_(context), caller_(std::move(caller)) {}
+
+  const std::string& target() const { return caller_->target; }
+
+  // Calls `known`, perhaps before it returns.
+  void WhenKnown(Known known) {
+    std::optional<verbs::NamedLink> link;
+    bool first = false;
+    {
+      std::lock_guard<std::mutex> lock(mu_);
+      if (link_.has_value() && link_->link->status().ok()) {
+        link = link_;
+      } else {
+        link_.reset();
+        waiting_.push_back(std::move(known));
+        first = waiting_.size() == 1;
+      }
+    }
+    if (link.has_value()) return known(*link);
+    if (!first) return;
+    verbs::MakeLink(
+        context_,
+        [self = shared_from_this()](const verbs::Introduce& introduce,
+                                    std::function<void(StatusOr<verbs::Introduced>)> answered) {
+          self->Call(introduce, verbs::Introduced::kBytes,
+                     [self, answered](const Status& status, const std::string& bytes) {
+                       if (!status.ok()) return answered(OfIntroduction(status, self->target()));
+                       answered(verbs::DecodeIntroduced(bytes));
+                     });
+        },
+        [] {},
+        [self = shared_from_this()](const StatusOr<verbs::NamedLink>& made) {
+          self->OnMade(made);
+        });
+  }
+
+  // A call of our own whose answer has `size` bytes. kCancelled after Close.
+  template <typename Message>
+  void Call(const Message& message, uint64_t size,
+            std::function<void(const Status&, const std::string& answer)> done) {
+    struct Answer {
+      std::string bytes;
+      TensorCaller::Chunk chunk;
+    };
+    auto answer = std::make_shared<Answer>();
+    answer->bytes.resize(size);
+    answer->chunk.into = reinterpret_cast<uint8_t*>(answer->bytes.data());
+    answer->chunk.size = size;
+    answer->chunk.gate = std::make_shared<protocol::WriteGate>();
+    tensorflow::RecvTensorRequest request;
+    Pack(message, request.mutable_transport_options());
+    {
+      // Under the lock: once Close has it, no call may be made.
+      std::lock_guard<std::mutex> lock(mu_);
+      if (!closed_) {
+        return caller_->call(nullptr, request, &answer->chunk,
+                             [answer, done](const tensorflow::Status& status) {
+                               done(FromTensorFlow(status), answer->bytes);
+                             });
+      }
+    }
+    done(Closed(), answer->bytes);
+  }
+
+  // To be called while calls can be made; none are made after it.
+  void Close() {
+    std::optional<verbs::NamedLink> link;
+    {
+      std::lock_guard<std::mutex> lock(mu_);
+      closed_ = true;
+      link.swap(link_);
+    }
+    if (link.has_value()) {
+      link->link->End(Closed());
+    }
+  }
+
+  uint64_t RoomFor(const std::string& key) {
+    std::lock_guard<std::mutex> lock(mu_);
+    const auto found = sizes_.find(key);
+    return found == sizes_.end() ? 0 : found->second;
+  }
+  void Remember(const std::string& key, uint64_t size) {
+    std::lock_guard<std::mutex> lock(mu_);
+    if (sizes_.size() >= kMostSizes) sizes_.clear();
+    sizes_[key] = size;
+  }
+
+ private:
+  static Status Closed() {
+    return Status(StatusCode::kUnavailable, "this end receives nothing any more");
+  }
+
+  static constexpr size_t kMostSizes = 16384;
+
+  void OnMade(const StatusOr<verbs::NamedLink>& made) {
+    std::vector<Known> waiting;
+    bool closed = false;
+    {
+      std::lock_guard<std::mutex> lock(mu_);
+      waiting.swap(waiting_);
+      closed = closed_;
+      if (made.ok() && !closed) link_ = *made;
+    }
+    if (made.ok() && closed) made->link->End(Closed());
+    for (const Known& known : waiting) known(made);
+  }
+
+  fabric::Context* const context_;
+  const std::shared_ptr<const TensorCaller> caller_;
+  std::mutex mu_;
+  // Guarded by mu_.
+  bool closed_ = false;
+  std::optional<verbs::NamedLink> link_;
+  std::vector<Known> waiting_;  // not empty: a link is being made
+  std::unordered_map<std::string, uint64_t> sizes_;
+};
+
+// One transfer, from the introduction to the last byte. A cancel reaches whichever part of it is
+// under way; while the request's call is, that ends first, since it has the response.
+class VerbsReceive : public std::enable_shared_from_this<VerbsReceive> {
+ public:
+  VerbsReceive(std::shared_ptr<VerbsLink> link, tensorflow::CallOptions* options,
+               tensorflow::StatusCallback done)
+      : link_(std::move(link)), options_(options), done_(std::move(done)) {}
+  virtual ~VerbsReceive() = default;
+
+  // Nothing ends before it returns: who waits for the end may delete what makes the calls.
+  void Start() {
+    const auto self = shared_from_this();
+    if (options_ != nullptr) {
+      call_.SetTimeout(options_->GetTimeout());
+      options_->SetCancelCallback([self] { self->Cancel(); });
+    }
+    link_->WhenKnown([self](const StatusOr<verbs::NamedLink>& link) {
+      // Not in this thread, in which Start may still run.
+      RunLater([self, link] { self->OnLinked(link); });
+    });
+  }
+
+ protected:
+  // The bytes that are expected; 0: not known.
+  virtual uint64_t Room() { return 0; }
+  // Makes the call, with the question.
+  virtual void Call(const verbs::Ask& ask, tensorflow::StatusCallback done) = 0;
+  // After it: what the sender does; none: the bytes have come with the response.
+  virtual const google::protobuf::Any& Answer() const = 0;
+  // Takes the bytes.
+  virtual Status Take(const uint8_t* bytes, uint64_t size) = 0;
+  virtual void OnCancel() {}
+
+  static Status Cancelled() { return Status(StatusCode::kCancelled, "the receive was cancelled"); }
+  VerbsLink& link() { return *link_; }
+  tensorflow::CallOptions* call_options() { return options_ == nullptr ? nullptr : &call_; }
+
+ private:
+  enum class State { kLinking, kCalling, kReceiving };
+
+  void OnLinked(const StatusOr<verbs::NamedLink>& link) {
+    if (!link.ok()) return End(link.status());
+    auto receive = std::make_shared<verbs::Receive>(
+        *link,
+        [peer = link_](const verbs::Fetch& fetch, const std::function<void(Status)>& answered) {
+          peer->Call(fetch, 0,
+                     [answered](const Status& status, const std::string&) { answered(status); });
+        },
+        [peer = link_](const verbs::Drop& drop) {
+          peer->Call(drop, 0, [](const Status&, const std::string&) {});
+        },
+        [self = shared_from_this()](const StatusOr<verbs::Receive::Arrived>& arrived) {
+          RunLater([self, arrived] { self->OnArrived(arrived); });
+        });
+    {
+      std::lock_guard<std::mutex> lock(mu_);
+      if (cancelled_) return;  // Cancel ends it
+      receive_ = receive;
+      state_ = State::kCalling;
+    }
+    Call(receive->Begin(Room()),
+         [self = shared_from_this()](const tensorflow::Status& status) { self->OnAnswer(status); });
+    // A cancel that came before the call could be cancelled.
+    if (IsCancelled()) call_.StartCancel();
+  }
+
+  void OnAnswer(const tensorflow::Status& status) {
+    if (!status.ok()) {
+      receive_->OnOther(FromTensorFlow(status));
+      return EndCall(status);
+    }
+    const google::protobuf::Any& answer = Answer();
+    if (answer.type_url() == verbs::Written::kType) {
+      const StatusOr<verbs::Written> written = verbs::DecodeWritten(answer.value());
+      if (!written.ok()) return Fail(written.status());
+      BeginReceiving();
+      return receive_->OnWritten(*written);
+    }
+    if (answer.type_url() == verbs::Held::kType) {
+      const StatusOr<verbs::Held> held = verbs::DecodeHeld(answer.value());
+      if (!held.ok()) return Fail(held.status());
+      BeginReceiving();
+      // It may wait for memory to be registered.
+      return RunLater([self = shared_from_this(), held = *held] { self->receive_->OnHeld(held); });
+    }
+    receive_->OnOther(Status());
+    EndCall(status);
+  }
+
+  // From now on a cancel ends it, as no call has the response any more.
+  void BeginReceiving() {
+    bool cancelled = false;
+    {
+      std::lock_guard<std::mutex> lock(mu_);
+      state_ = State::kReceiving;
+      cancelled = cancelled_;
+    }
+    if (cancelled) receive_->Cancel();
+  }
+
+  void Fail(const Status& status) {
+    receive_->OnOther(status);
+    End(status);
+  }
+
+  void OnArrived(const StatusOr<verbs::Receive::Arrived>& arrived) {
+    End(arrived.ok() ? Take(arrived->block->data(), arrived->size) : arrived.status());
+  }
+
+  // Called under the lock of `options_`, which End takes, too: the end comes in another thread.
+  void Cancel() {
+    std::shared_ptr<verbs::Receive> receive;
+    {
+      std::lock_guard<std::mutex> lock(mu_);
+      if (std::exchange(cancelled_, true)) return;
+      if (state_ == State::kLinking) {
+        return RunLater([self = shared_from_this()] { self->End(Cancelled()); });
+      }
+      if (state_ == State::kReceiving) receive = receive_;
+    }
+    OnCancel();
+    call_.StartCancel();
+    if (receive) receive->Cancel();
+  }
+
+  bool IsCancelled() {
+    std::lock_guard<std::mutex> lock(mu_);
+    return cancelled_;
+  }
+
+  void End(const Status& status) { EndCall(OfTransfer(status, link_->target())); }
+
+  // With the call's own status. Nothing of this is used after it but by who holds it.
+  void EndCall(const tensorflow::Status& status) {
+    if (ended_.exchange(true)) return;
+    // Waits for a cancel under way.
+    if (options_ != nullptr) options_->ClearCancelCallback();
+    const tensorflow::StatusCallback done = std::move(done_);
+    done(status);
+  }
+
+  const std::shared_ptr<VerbsLink> link_;
+  // The caller's; nullptr: nobody cancels.
+  tensorflow::CallOptions* const options_;
+  tensorflow::StatusCallback done_;
+  // The call's own, so that its end does not end what the caller's cancel.
+  tensorflow::CallOptions call_;
+  std::atomic<bool> ended_{false};
+  std::mutex mu_;
+  // Guarded by mu_.
+  State state_ = State::kLinking;
+  bool cancelled_ = false;
+  std::shared_ptr<verbs::Receive> receive_;  // set before the call
+};
+
+class TensorReceive final : public VerbsReceive {
+ public:
+  TensorReceive(std::shared_ptr<VerbsLink> link, tensorflow::CallOptions* options,
+                tensorflow::StatusCallback done, const tensorflow::RecvTensorRequest& request,
+                tensorflow::TensorResponse* response,
+                TensorPeer::Call<tensorflow::RecvTensorRequest> call)
+      : VerbsReceive(std::move(link), options, std::move(done)),
+        request_(request),
+        response_(response),
+        make_call_(std::move(call)) {}
+
+ private:
+  uint64_t Room() override { return link().RoomFor(request_.rendezvous_key()); }
+  void Call(const verbs::Ask& ask, tensorflow::StatusCallback done) override {
+    tensorflow::RecvTensorRequest asking = request_;
+    Pack(ask, asking.mutable_transport_options());
+    make_call_(call_options(), asking, std::move(done));
+  }
+  const google::protobuf::Any& Answer() const override {
+    return response_->metadata().transport_options();
+  }
+  Status Take(const uint8_t* bytes, uint64_t size) override {
+    const StatusOr<TensorTarget> target = TargetOf(*response_, size);
+    if (!target.ok()) return target.status();
+    std::memcpy(target->into, bytes, size);
+    link().Remember(request_.rendezvous_key(), size);
+    return Status();
+  }
+
+  const tensorflow::RecvTensorRequest& request_;
+  tensorflow::TensorResponse* const response_;
+  const TensorPeer::Call<tensorflow::RecvTensorRequest> make_call_;
+};
+
+class BufferReceive final : public VerbsReceive {
+ public:
+  BufferReceive(std::shared_ptr<VerbsLink> link, tensorflow::CallOptions* options,
+                tensorflow::StatusCallback done,
+                std::shared_ptr<tensorflow::RecvBufRequest> request,
+                tensorflow::RecvBufResponse* response,
+                TensorPeer::Call<tensorflow::RecvBufRequest> call)
+      : VerbsReceive(std::move(link), options, std::move(done)),
+        request_(std::move(request)),
+        response_(response),
+        make_call_(std::move(call)) {}
+
+ private:
+  void Call(const verbs::Ask& ask, tensorflow::StatusCallback done) override {
+    Pack(ask, request_->mutable_transport_options());
+    make_call_(call_options(), *request_, std::move(done));
+  }
+  const google::protobuf::Any& Answer() const override { return response_->transport_options(); }
+  Status Take(const uint8_t* bytes, uint64_t size) override {
+    const auto wanted = static_cast<uint64_t>(request_->num_bytes());
+    if (size != wanted) return WrongSize(size, wanted);
+    if (!gate_.BeginWrite()) return Cancelled();
+    std::memcpy(reinterpret_cast<void*>(request_->buf_ptr()), bytes, size);
+    gate_.EndWrite();
+    // Without options the caller takes the bytes to be where buf_ptr says.
+    response_->clear_transport_options();
+    return Status();
+  }
+  void OnCancel() override { gate_.Close(); }
+
+  const std::shared_ptr<tensorflow::RecvBufRequest> request_;
+  tensorflow::RecvBufResponse* const response_;
+  const TensorPeer::Call<tensorflow::RecvBufRequest> make_call_;
+  // A collective frees its buffer when its time is up.
+  protocol::WriteGate gate_;
+};
+
+// Goes with the GrpcRemoteWorker, while calls can be made.
+class VerbsTensorPeer final : public TensorPeer {
+ public:
+  VerbsTensorPeer(fabric::Context* context, std::shared_ptr<const TensorCaller> caller)
+      : link_(std::make_shared<VerbsLink>(context, std::move(caller))) {}
+  ~VerbsTensorPeer() override { link_->Close(); }
+
+  void ReceiveTensor(tensorflow::CallOptions* options, const tensorflow::RecvTensorRequest& request,
+                     tensorflow::TensorResponse* response, Call<tensorflow::RecvTensorRequest> call,
+                     tensorflow::StatusCallback done) override {
+    if (!IsHostMemory(response->device())) return call(options, request, std::move(done));
+    std::make_shared<TensorReceive>(link_, options, std::move(done), request, response,
+                                    std::move(call))
+        ->Start();
+  }
+
+  void ReceiveBuffer(tensorflow::CallOptions* options,
+                     std::shared_ptr<tensorflow::RecvBufRequest> request,
+                     tensorflow::RecvBufResponse* response, Call<tensorflow::RecvBufRequest> call,
+                     tensorflow::StatusCallback done) override {
+    if (!IsHostMemory(*request)) return call(options, *request, std::move(done));
+    std::make_shared<BufferReceive>(link_, options, std::move(done), std::move(request), response,
+                                    std::move(call))
+        ->Start();
+  }
+
+ private:
+  const std::shared_ptr<VerbsLink> link_;
+};
+
+}  // namespace
+
+std::shared_ptr<TensorPeer> NewVerbsTensorPeer(fabric::Context* context,
+                                               std::shared_ptr<const TensorCaller> caller) {
+  return std::make_shared<VerbsTensorPeer>(context, std::move(caller));
+}
+
+}  // namespace ar_grpc
