@@ -38,11 +38,11 @@ void GoldenBytes() {
       Hex(Encode(Ask{Sevens(), 5, destination})) == sevens + "050000000000000001" + destination_hex,
       "an ask with room");
   Check(Hex(Encode(Written{0x0102030405060708})) == "0807060504030201", "what was written");
-  Check(Hex(Encode(Held{3, 4})) == "03000000000000000400000000000000", "what is held");
+  Check(Hex(Encode(Held{4})) == "0400000000000000", "what is held");
   Check(Hex(Encode(Fetch{Sevens(), 3, 5, destination})) ==
             sevens + "03000000000000000500000000000000" + destination_hex,
         "a fetch");
-  Check(Hex(Encode(Drop{Sevens(), 3})) == sevens + "0300000000000000", "a drop");
+  Check(Hex(Encode(Drop{Sevens(), 3, 4})) == sevens + "03000000000000000400000000000000", "a drop");
   const fabric::Message note = Encode(Note{5, true, 6});
   Check(Hex(std::string(note.bytes.begin(), note.bytes.end())) ==
             "0105000000000000000600000000000000" + std::string(30, '0'),
@@ -62,14 +62,14 @@ void ThereAndBack() {
         "an ask");
   Check(!Value(DecodeAsk(Encode(Ask{Sevens(), 5, std::nullopt}))).destination, "an ask");
   Check(Value(DecodeWritten(Encode(Written{9}))).size == 9, "what was written");
-  const Held held = Value(DecodeHeld(Encode(Held{3, uint64_t{1} << 40})));
-  Check(held.id == 3 && held.size == uint64_t{1} << 40, "what is held");
+  const Held held = Value(DecodeHeld(Encode(Held{uint64_t{1} << 40})));
+  Check(held.size == uint64_t{1} << 40, "what is held");
   const Fetch fetch = Value(DecodeFetch(Encode(Fetch{Sevens(), 3, 5, destination})));
-  Check(fetch.link == Sevens() && fetch.held == 3 && fetch.transfer == 5 &&
+  Check(fetch.link == Sevens() && fetch.asked == 3 && fetch.transfer == 5 &&
             fetch.destination.size == 2,
         "a fetch");
-  const Drop drop = Value(DecodeDrop(Encode(Drop{Sevens(), 3})));
-  Check(drop.link == Sevens() && drop.held == 3, "a drop");
+  const Drop drop = Value(DecodeDrop(Encode(Drop{Sevens(), 3, 4})));
+  Check(drop.link == Sevens() && drop.asked == 3 && drop.offered == 4, "a drop");
   const Note note = Value(DecodeNote(Encode(Note{5, false, 6})));
   Check(note.transfer == 5 && !note.written && note.size == 6, "a note");
 }

@@ -4,6 +4,8 @@
 // what is held where there is too little of it, cancels and ends. Over loopback, over a hostile
 // fabric, and in a virtual RDMA host over verbs; a name runs one of them.
 
+#include "third_party/ar_grpc/verbs/link.h"
+
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
@@ -20,7 +22,6 @@
 #include "tests/conformance/testing.h"
 #include "tests/units/transfer_testing.h"
 #include "third_party/ar_grpc/verbs/introduction.h"
-#include "third_party/ar_grpc/verbs/link.h"
 #include "third_party/ar_grpc/verbs/receive.h"
 #include "third_party/ar_grpc/verbs/sender.h"
 
@@ -105,7 +106,7 @@ class Server {
   Receive::DropCall Drop() {
     return [this](const verbs::Drop& drop) {
       ++drops_;
-      pool_.Run([this, bytes = Encode(drop)] { sender_->Forget(Value(DecodeDrop(bytes))); });
+      pool_.Run([this, bytes = Encode(drop)] { sender_->Drop(Value(DecodeDrop(bytes))); });
     };
   }
   // Sends `bytes` to who asks; `failed` gets an answer that is an error.
@@ -267,6 +268,49 @@ void Cancelled(const Subject& subject) {
   Check(link.link->landing()->registered_bytes() == registered, "memory was registered in vain");
 }
 
+// Calls that are made again, come late or in another order: what was offered is written to once.
+void Repeated(const Subject& subject) {
+  Server server(subject.context);
+  NamedLink link = Linked(subject, server);
+  Brings(subject, link, server, 0, Made(1000, 1));
+  const auto bytes = Made(3000, 2);
+  const Sender::Source source = {bytes->data(), bytes->size(), bytes};
+  const auto answer = [&](const Ask& ask) {
+    Awaited<StatusOr<std::variant<Written, Held>>> answered;
+    server.sender().Answer(ask, source, answered.Setter());
+    return answered.Get();
+  };
+  // The answer was lost: the same again, and nothing is written.
+  Transfer transfer(link, server);
+  const Ask ask = transfer.Begin(3000);
+  transfer.Answer(ask, bytes);
+  CheckBytes(transfer.Get(), *bytes);
+  const uint64_t written = AllCounts().written;
+  Check(std::get<Written>(Value(answer(ask))).size == 3000, "another answer");
+  Check(AllCounts().written == written, "it was written twice");
+  // The receiver has given up before its request has come, or while it was held.
+  Transfer early(link, server);
+  const Ask dropped = early.Begin(3000);
+  early.receive().OnOther(Status(StatusCode::kCancelled, "the call was cancelled"));
+  Eventually("the block comes back", [] { return Kept() == 0; });
+  CheckCode(answer(dropped).status(), StatusCode::kAborted);
+  Transfer late(link, server);
+  const Ask held = late.Begin(0);
+  Check(std::get<Held>(Value(answer(held))).size == 3000, "not held");
+  Check(std::get<Held>(Value(answer(held))).size == 3000, "not held still");
+  late.receive().OnOther(Status(StatusCode::kCancelled, "the call was cancelled"));
+  Eventually("it is dropped", [&] { return server.sender().held() == 0; });
+  CheckCode(answer(held).status(), StatusCode::kAborted);
+  // A fetch of what is not held.
+  Transfer unknown(link, server);
+  const Ask asks = unknown.Begin(0);
+  unknown.receive().OnHeld({100});
+  CheckCode(unknown.Get().status(), StatusCode::kNotFound);
+  Eventually("the block comes back", [] { return Kept() == 0; });
+  CheckCode(answer(asks).status(), StatusCode::kAborted);
+  Check(link.link->status().ok(), "the link has ended");
+}
+
 // Either end ends the link: who waits hears of it, what is held goes, and the next link works.
 void Ends(const Subject& subject) {
   for (const bool by_sender : {true, false}) {
@@ -280,7 +324,7 @@ void Ends(const Subject& subject) {
       waits.receive().OnWritten({1000});
       Check(!waits.EndsIn(20), "it ended before its note");
       // One that is held, and whose receiver is slow.
-      server.sender().Answer({link.name, 0, std::nullopt}, {nullptr, 5, Made(5, 1)},
+      server.sender().Answer({link.name, 999, std::nullopt}, {nullptr, 5, Made(5, 1)},
                              [](const auto& answer) { Check(answer.ok(), "not held"); });
       Check(server.sender().held() == 1, "nothing is held");
       if (by_sender) {
@@ -414,14 +458,9 @@ struct Case {
   bool flaky = false;  // also where operations fail for no reason
 };
 constexpr Case kCases[] = {
-    {"sizes", Sizes, true},
-    {"crowd", Crowd, true},
-    {"refused", Refused},
-    {"cancelled", Cancelled},
-    {"ends", Ends},
-    {"introductions", Introductions},
-    {"forged", Forged},
-    {"many notes", ManyNotes},
+    {"sizes", Sizes, true},           {"crowd", Crowd, true}, {"refused", Refused},
+    {"cancelled", Cancelled},         {"repeated", Repeated}, {"ends", Ends},
+    {"introductions", Introductions}, {"forged", Forged},     {"many notes", ManyNotes},
     {"landing", LandingGrows},
 };
 

@@ -70,7 +70,7 @@ bool VerbsTensorChannel::ServeOwnCall(tensorflow::CallOptions*,
   }
   if (type == verbs::Drop::kType) {
     const StatusOr<verbs::Drop> drop = verbs::DecodeDrop(value);
-    if (drop.ok()) sender_.Forget(*drop);
+    if (drop.ok()) sender_.Drop(*drop);
     done(ToTensorFlow(drop.status()));
     return true;
   }
@@ -138,7 +138,7 @@ bool VerbsTensorChannel::OfferBuffer(const tensorflow::RecvBufRequest& request,
   kept->tensor = tensor;
   kept->sent = std::move(sent);
   const tensorflow::StringPiece bytes = tensor.tensor_data();
-  const StatusOr<verbs::Held> held = sender_.Hold(ask->link, {bytes.data(), bytes.size(), kept});
+  const StatusOr<verbs::Held> held = sender_.Hold(*ask, {bytes.data(), bytes.size(), kept});
   kept->held = held.ok();
   *status = ToTensorFlow(held.status());
   if (!held.ok()) return false;

@@ -187,6 +187,8 @@ class VerbsReceive : public std::enable_shared_from_this<VerbsReceive> {
   virtual void Call(const verbs::Ask& ask, tensorflow::StatusCallback done) = 0;
   // After it: what the sender does; none: the bytes have come with the response.
   virtual const google::protobuf::Any& Answer() const = 0;
+  // kOk, or why so many bytes are not what was asked for.
+  virtual Status Fits(uint64_t size) = 0;
   // Takes the bytes.
   virtual Status Take(const uint8_t* bytes, uint64_t size) = 0;
   virtual void OnCancel() {}
@@ -239,6 +241,8 @@ class VerbsReceive : public std::enable_shared_from_this<VerbsReceive> {
     if (answer.type_url() == verbs::Held::kType) {
       const StatusOr<verbs::Held> held = verbs::DecodeHeld(answer.value());
       if (!held.ok()) return Fail(held.status());
+      // Before memory is registered for what the peer only says.
+      if (Status status = Fits(held->size); !status.ok()) return Fail(status);
       BeginReceiving();
       // It may wait for memory to be registered.
       return RunLater([self = shared_from_this(), held = *held] { self->receive_->OnHeld(held); });
@@ -334,6 +338,7 @@ class TensorReceive final : public VerbsReceive {
   const google::protobuf::Any& Answer() const override {
     return response_->metadata().transport_options();
   }
+  Status Fits(uint64_t size) override { return TargetOf(*response_, size).status(); }
   Status Take(const uint8_t* bytes, uint64_t size) override {
     const StatusOr<TensorTarget> target = TargetOf(*response_, size);
     if (!target.ok()) return target.status();
@@ -365,9 +370,12 @@ class BufferReceive final : public VerbsReceive {
     make_call_(call_options(), *request_, std::move(done));
   }
   const google::protobuf::Any& Answer() const override { return response_->transport_options(); }
-  Status Take(const uint8_t* bytes, uint64_t size) override {
+  Status Fits(uint64_t size) override {
     const auto wanted = static_cast<uint64_t>(request_->num_bytes());
-    if (size != wanted) return WrongSize(size, wanted);
+    return size == wanted ? Status() : WrongSize(size, wanted);
+  }
+  Status Take(const uint8_t* bytes, uint64_t size) override {
+    if (Status status = Fits(size); !status.ok()) return status;
     if (!gate_.BeginWrite()) return Cancelled();
     std::memcpy(reinterpret_cast<void*>(request_->buf_ptr()), bytes, size);
     gate_.EndWrite();

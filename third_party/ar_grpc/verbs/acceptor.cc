@@ -2,6 +2,7 @@
 
 #include "third_party/ar_grpc/verbs/acceptor.h"
 
+#include <atomic>
 #include <deque>
 #include <optional>
 #include <string>
@@ -12,13 +13,23 @@
 #include "third_party/ar_grpc/verbs/introduction.h"
 
 namespace ar_grpc::verbs {
+namespace {
+
+// How long one is remembered whose receiver has heard how it ended.
+constexpr int kLingerMs = 1000;
+
+}  // namespace
 
 // One connection in the making. Its answers go by way of the reactor: what an attachment says last
 // comes in two events, and one answer has room for both.
 class Acceptor::Pending : public std::enable_shared_from_this<Pending> {
  public:
+  // `made` takes the connection, and returns why there is no link of it; `over` runs when the
+  // receiver has heard how it ended.
   Status Begin(fabric::Context* context,
-               std::function<void(StatusOr<std::unique_ptr<fabric::Connection>>)> made) {
+               std::function<Status(StatusOr<std::unique_ptr<fabric::Connection>>)> made,
+               std::function<void()> over) {
+    over_ = std::move(over);
     fabric::AttachEvents events;
     events.send = [self = shared_from_this()](std::string frame) {
       {
@@ -29,9 +40,8 @@ class Acceptor::Pending : public std::enable_shared_from_this<Pending> {
     };
     events.done = [self = shared_from_this(),
                    made](StatusOr<std::unique_ptr<fabric::Connection>> connection) {
-      const Status status = connection.status();
       // First the link can be found, then the receiver hears of it.
-      made(std::move(connection));
+      const Status status = made(std::move(connection));
       {
         std::lock_guard<std::mutex> lock(self->mu_);
         self->made_ = status;
@@ -41,7 +51,7 @@ class Acceptor::Pending : public std::enable_shared_from_this<Pending> {
     StatusOr<std::unique_ptr<fabric::Attachment>> attachment = context->Accept(std::move(events));
     if (!attachment.ok()) return attachment.status();
     std::lock_guard<std::mutex> lock(mu_);
-    attachment_ = std::move(*attachment);
+    if (!given_up_) attachment_ = std::move(*attachment);
     return Status();
   }
 
@@ -49,14 +59,19 @@ class Acceptor::Pending : public std::enable_shared_from_this<Pending> {
     std::shared_ptr<fabric::Attachment> attachment;
     {
       std::lock_guard<std::mutex> lock(mu_);
-      if (!answer_) {
+      if (!answer_ && !busy_) {
         answer_ = std::exchange(answer, nullptr);
         attachment = attachment_;
+        busy_ = true;
       }
     }
     // One call at a time, as each answer follows from what its call brought.
     if (answer) return answer(Status(StatusCode::kFailedPrecondition, "a call is under way"));
     if (!frame.empty() && attachment != nullptr) attachment->TakeFrame(frame);
+    {
+      std::lock_guard<std::mutex> lock(mu_);
+      busy_ = false;
+    }
     AnswerIn(0, false);
     AnswerIn(kPatienceMs, true);
   }
@@ -67,6 +82,7 @@ class Acceptor::Pending : public std::enable_shared_from_this<Pending> {
     Answer answer;
     {
       std::lock_guard<std::mutex> lock(mu_);
+      given_up_ = true;
       attachment = std::move(attachment_);
       answer.swap(answer_);
     }
@@ -87,7 +103,7 @@ class Acceptor::Pending : public std::enable_shared_from_this<Pending> {
     Status failed;
     {
       std::lock_guard<std::mutex> lock(mu_);
-      if (!answer_ || (frames_.empty() && !made_.has_value() && !empty)) return;
+      if (!answer_ || busy_ || (frames_.empty() && !made_.has_value() && !empty)) return;
       if (!frames_.empty()) {
         introduced.frame = std::move(frames_.front());
         frames_.pop_front();
@@ -96,12 +112,16 @@ class Acceptor::Pending : public std::enable_shared_from_this<Pending> {
       if (made_.has_value()) failed = *made_;
       answer.swap(answer_);
     }
+    if (introduced.made || !failed.ok()) over_();
     if (failed.ok()) return answer(std::move(introduced));
     answer(std::move(failed));
   }
 
+  std::function<void()> over_;  // set by Begin
   std::mutex mu_;
   // Guarded by mu_.
+  bool given_up_ = false;
+  bool busy_ = false;  // a frame is being taken
   std::shared_ptr<fabric::Attachment> attachment_;
   std::deque<std::string> frames_;
   std::optional<Status> made_;
@@ -114,7 +134,9 @@ std::shared_ptr<Acceptor::Pending> Acceptor::FindPending(const Token& name, Stat
     std::lock_guard<std::mutex> lock(mu_);
     const auto found = pending_.find(name);
     if (found != pending_.end()) return found->second;
-    if (closed_) {
+    if (links_.count(name) > 0) {
+      *why = Status(StatusCode::kFailedPrecondition, "there is a connection of this name");
+    } else if (closed_) {
       *why = Status(StatusCode::kUnavailable, "the server is being shut down");
     } else if (pending_.size() >= kMostPending) {
       *why = Status(StatusCode::kResourceExhausted, "too many introductions at a time");
@@ -123,29 +145,30 @@ std::shared_ptr<Acceptor::Pending> Acceptor::FindPending(const Token& name, Stat
     pending = pending_[name] = std::make_shared<Pending>();
   }
   const std::weak_ptr<Acceptor> weak = weak_from_this();
-  *why = pending->Begin(context_,
-                        [weak, name](StatusOr<std::unique_ptr<fabric::Connection>> connection) {
-                          if (const auto self = weak.lock())
-                            self->OnMade(name, std::move(connection));
-                        });
-  // Answered or not, nobody asks for it after that.
-  Reactor::Get().RunAfter(kMostSeconds * 1000, [weak, name] {
-    const auto self = weak.lock();
-    if (!self) return;
-    std::shared_ptr<Pending> late;
-    {
+  *why = pending->Begin(
+      context_,
+      [weak, name](StatusOr<std::unique_ptr<fabric::Connection>> connection) {
+        const auto self = weak.lock();
+        if (!self) return Status(StatusCode::kUnavailable, "the server has been shut down");
+        return self->OnMade(name, std::move(connection));
+      },
+      [weak, name, of = std::weak_ptr<Pending>(pending)] {
+        if (const auto self = weak.lock()) self->DropIn(kLingerMs, name, of.lock());
+      });
+  DropIn(why->ok() ? kMostSeconds * 1000 : 0, name, pending);
+  return why->ok() ? pending : nullptr;
+}
+
+void Acceptor::DropIn(int delay_ms, const Token& name, const std::shared_ptr<Pending>& pending) {
+  const auto drop = [weak = weak_from_this(), name, pending] {
+    if (const auto self = weak.lock()) {
       std::lock_guard<std::mutex> lock(self->mu_);
       const auto found = self->pending_.find(name);
-      if (found == self->pending_.end()) return;
-      late = std::move(found->second);
-      self->pending_.erase(found);
+      if (found != self->pending_.end() && found->second == pending) self->pending_.erase(found);
     }
-    late->GiveUp();
-  });
-  if (why->ok()) return pending;
-  std::lock_guard<std::mutex> lock(mu_);
-  pending_.erase(name);
-  return nullptr;
+    pending->GiveUp();
+  };
+  if (Reactor::Get().RunAfter(delay_ms, drop) == 0) drop();
 }
 
 void Acceptor::Introduce(const verbs::Introduce& introduce, Answer answer) {
@@ -155,35 +178,42 @@ void Acceptor::Introduce(const verbs::Introduce& introduce, Answer answer) {
   pending->Take(introduce.frame, std::move(answer));
 }
 
-void Acceptor::OnMade(const Token& name, StatusOr<std::unique_ptr<fabric::Connection>> connection) {
-  if (!connection.ok()) return;
-  const std::weak_ptr<Acceptor> weak = weak_from_this();
-  const auto ended = [weak, name] {
-    const auto self = weak.lock();
-    if (!self) return;
-    std::shared_ptr<Link> gone;  // ends without the lock
-    {
-      std::lock_guard<std::mutex> lock(self->mu_);
-      const auto found = self->links_.find(name);
-      if (found != self->links_.end()) {
-        gone = std::move(found->second);
-        self->links_.erase(found);
-      }
-    }
-    self->ended_(name);
-  };
-  StatusOr<std::shared_ptr<Link>> link = Link::Start(std::move(*connection), nullptr, ended);
-  if (!link.ok()) return;
+Status Acceptor::OnMade(const Token& name,
+                        StatusOr<std::unique_ptr<fabric::Connection>> connection) {
+  if (!connection.ok()) return connection.status();
+  // The link itself is known only when it may have ended already.
+  const auto self = std::make_shared<std::atomic<const Link*>>(nullptr);
+  StatusOr<std::shared_ptr<Link>> link =
+      Link::Start(std::move(*connection), nullptr, [weak = weak_from_this(), name, self] {
+        if (const auto acceptor = weak.lock()) acceptor->OnEnded(name, *self);
+      });
+  if (!link.ok()) return link.status();
+  *self = link->get();
   bool closed = false;
   {
     std::lock_guard<std::mutex> lock(mu_);
     closed = closed_;
-    if (!closed) links_[name] = *link;
+    if (!closed && !links_.try_emplace(name, *link).second) {
+      return Status(StatusCode::kFailedPrecondition, "there is a connection of this name");
+    }
   }
-  if (closed)
-    return (*link)->End(Status(StatusCode::kUnavailable, "the server has been shut down"));
+  if (closed) (*link)->End(Status(StatusCode::kUnavailable, "the server has been shut down"));
+  const Status status = (*link)->status();
   // It may have ended before it could be found.
-  if (!(*link)->status().ok()) ended();
+  if (!status.ok()) OnEnded(name, link->get());
+  return status;
+}
+
+void Acceptor::OnEnded(const Token& name, const Link* link) {
+  std::shared_ptr<Link> gone;  // ends without the lock
+  {
+    std::lock_guard<std::mutex> lock(mu_);
+    const auto found = links_.find(name);
+    if (found == links_.end() || found->second.get() != link) return;
+    gone = std::move(found->second);
+    links_.erase(found);
+  }
+  ended_(name);
 }
 
 std::shared_ptr<Link> Acceptor::Find(const Token& link) const {

@@ -41,7 +41,10 @@ class Acceptor : public std::enable_shared_from_this<Acceptor> {
  private:
   class Pending;
 
-  void OnMade(const Token& name, StatusOr<std::unique_ptr<fabric::Connection>> connection);
+  Status OnMade(const Token& name, StatusOr<std::unique_ptr<fabric::Connection>> connection);
+  void OnEnded(const Token& name, const Link* link);
+  // Takes this one out of pending_, after a while.
+  void DropIn(int delay_ms, const Token& name, const std::shared_ptr<Pending>& pending);
   std::shared_ptr<Pending> FindPending(const Token& name, Status* why);
 
   fabric::Context* const context_;

@@ -46,12 +46,13 @@ class Introduction : public std::enable_shared_from_this<Introduction> {
     if (!attachment.ok()) return End(attachment.status());
     {
       std::lock_guard<std::mutex> lock(mu_);
+      if (over_) return;  // its events have come before that
       attachment_ = std::move(*attachment);
+      timer_ = Reactor::Get().RunAfter(kMostSeconds * 1000, [self] {
+        self->End(Status(StatusCode::kUnavailable,
+                         "no RDMA connection within " + std::to_string(kMostSeconds) + " s"));
+      });
     }
-    Reactor::Get().RunAfter(kMostSeconds * 1000, [self] {
-      self->End(Status(StatusCode::kUnavailable,
-                       "no RDMA connection within " + std::to_string(kMostSeconds) + " s"));
-    });
     Step(true);
   }
 
@@ -112,13 +113,18 @@ class Introduction : public std::enable_shared_from_this<Introduction> {
 
   void End(MaybeConnection connection) {
     std::shared_ptr<fabric::Attachment> attachment;
+    std::optional<MaybeConnection> unwanted;  // of one that is too late
+    uint64_t timer = 0;
     {
       std::lock_guard<std::mutex> lock(mu_);
       if (std::exchange(over_, true)) return;
       attachment.swap(attachment_);
+      unwanted.swap(connection_);
+      timer = timer_;
     }
+    Reactor::Get().Cancel(timer);
     // It may be in one of its own events.
-    if (attachment) static_cast<void>(StartOnReactor([attachment] {}));
+    if (attachment) static_cast<void>(StartOnReactor([gone = std::move(attachment)] {}));
     if (!connection.ok()) return made_(connection.status());
     StatusOr<std::shared_ptr<Link>> link =
         Link::Start(std::move(*connection), std::make_shared<Landing>(context_), ended_);
@@ -136,6 +142,7 @@ class Introduction : public std::enable_shared_from_this<Introduction> {
   std::shared_ptr<fabric::Attachment> attachment_;
   std::deque<std::string> frames_;  // for the peer
   std::optional<MaybeConnection> connection_;
+  uint64_t timer_ = 0;
   bool peer_made_ = false;
   bool calling_ = false;
   bool over_ = false;

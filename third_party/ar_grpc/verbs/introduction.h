@@ -26,7 +26,8 @@ struct NamedLink {
 
 // The receiver's side of an introduction: makes calls to the peer's Acceptor, one after another,
 // until both ends have the connection. `call` may not block; `made` runs once, on any thread, with
-// the link or why there is none. `ended` runs when a link that was made has ended.
+// the link or why there is none. `ended` runs when a link that was made has ended, which may be
+// before `made` runs.
 void MakeLink(fabric::Context* context,
               std::function<void(const Introduce& introduce,
                                  std::function<void(StatusOr<Introduced>)> answered)>

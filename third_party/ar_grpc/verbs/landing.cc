@@ -58,15 +58,17 @@ void Landing::GiveBack(const std::shared_ptr<Piece>& piece, uint64_t offset) {
   std::vector<std::shared_ptr<Piece>> gone;  // end without the lock
   std::lock_guard<std::mutex> lock(mu_);
   piece->extents.Free(offset);
-  uint64_t free = 0;
+  uint64_t free = piece->extents.counters().in_use == 0 ? piece->segment->size() : 0;
   for (auto each = pieces_.begin(); each != pieces_.end();) {
-    const bool idle = (*each)->extents.counters().in_use == 0;
-    if (idle) free += (*each)->segment->size();
-    if (idle && free > kMostFree) {
+    const uint64_t size = (*each)->segment->size();
+    if (*each == piece || (*each)->extents.counters().in_use > 0) {
+      ++each;
+    } else if (free + size <= kMostFree) {
+      free += size;
+      ++each;
+    } else {
       gone.push_back(std::move(*each));
       each = pieces_.erase(each);
-    } else {
-      ++each;
     }
   }
 }

@@ -21,7 +21,8 @@ namespace ar_grpc::verbs {
 class Landing : public std::enable_shared_from_this<Landing> {
  public:
   // Segments grow with what was asked for, from the one size to the other, and beyond only for a
-  // tensor that is larger. Pinned pages are dear: free segments beyond kMostFree bytes go back.
+  // tensor that is larger. Pinned pages are dear: free segments beyond kMostFree bytes go back, but
+  // not the one that was used last, which the next step wants again.
   static constexpr uint64_t kFirstSegment = uint64_t{4} << 20;
   static constexpr uint64_t kLargestSegment = uint64_t{64} << 20;
   static constexpr uint64_t kMostFree = uint64_t{128} << 20;

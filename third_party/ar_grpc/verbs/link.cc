@@ -11,6 +11,9 @@
 namespace ar_grpc::verbs {
 namespace {
 
+// Notes that are taken before others have their turn.
+constexpr int kRound = 64;
+
 Status Broken(const std::string& why) { return Status(StatusCode::kUnavailable, why); }
 
 }  // namespace
@@ -39,12 +42,27 @@ StatusOr<std::shared_ptr<Link>> Link::Start(std::unique_ptr<fabric::Connection> 
   }
   // What came before that wakes nobody.
   const Status started = StartOnReactor([link] { link->Turn(); });
-  if (!started.ok()) link->ended_ = nullptr;
-  if (!started.ok()) return started;
+  if (!started.ok()) {
+    link->ended_ = nullptr;
+    return started;
+  }
+  link->Beat();
   return link;
 }
 
-Link::~Link() { Reactor::Get().Remove(connection_->wake_fd()); }
+Link::~Link() {
+  Reactor::Get().Remove(connection_->wake_fd());
+  AllCounts().kept_bytes -= kept_bytes_;
+}
+
+void Link::Beat() {
+  Reactor::Get().RunAfter(kBeatMs, [weak = weak_from_this()] {
+    const std::shared_ptr<Link> self = weak.lock();
+    if (!self || !self->status().ok()) return;
+    self->Send({});
+    self->Beat();
+  });
+}
 
 Status Link::status() const {
   std::lock_guard<std::mutex> lock(mu_);
@@ -130,9 +148,15 @@ void Link::Turn() {
   Status status;
   for (bool sleeps = false; status.ok() && !sleeps;) {
     bool waits = false;
+    bool more = false;
     status = SendNotes(&waits);
-    if (status.ok()) status = TakeNotes();
+    if (status.ok()) status = TakeNotes(&more);
     if (!status.ok()) break;
+    if (more) {
+      // The others on this thread have their turn first.
+      status = StartOnReactor([self = shared_from_this()] { self->Turn(); });
+      break;
+    }
     // No link has a stream, so what shows there is none of ours, and would wake us for ever.
     const StatusOr<size_t> stream = connection_->Readable();
     if (stream.ok() && *stream > 0) status = Broken("the peer sends what no note is");
@@ -169,8 +193,8 @@ Status Link::SendNotes(bool* waits) {
   }
 }
 
-Status Link::TakeNotes() {
-  while (true) {
+Status Link::TakeNotes(bool* more) {
+  for (int i = 0; i < kRound; ++i) {
     fabric::Message message;
     const StatusOr<bool> taken = connection_->Take(&message);
     if (!taken.ok()) return taken.status();
@@ -179,6 +203,8 @@ Status Link::TakeNotes() {
     if (!note.ok()) return note.status();
     if (Status status = TakeNote(*note); !status.ok()) return status;
   }
+  *more = true;
+  return Status();
 }
 
 Status Link::TakeNote(const Note& note) {
@@ -186,7 +212,7 @@ Status Link::TakeNote(const Note& note) {
   {
     std::lock_guard<std::mutex> lock(mu_);
     const auto found = expected_.find(note.transfer);
-    // It was released by an answer that came first.
+    // A sign of life; or of one that nobody expects any more, or ever did.
     if (found == expected_.end()) return Status();
     if (note.written && note.size > found->second.block->size()) {
       return Broken("the peer says that it wrote more than there is room for");

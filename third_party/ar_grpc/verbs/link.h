@@ -34,6 +34,8 @@ Counts& AllCounts();
 // it, or the device has given up the connection: nobody can recall a WRITE.
 class Link : public std::enable_shared_from_this<Link> {
  public:
+  // Between two signs of life.
+  static constexpr int kBeatMs = 5000;
   // More of blocks whose transfers were given up ends the link, and frees them.
   static constexpr uint64_t kMostKept = uint64_t{256} << 20;
   // kOk: so many bytes were written; kAborted: the sender does not write them; kUnavailable: the
@@ -90,9 +92,13 @@ class Link : public std::enable_shared_from_this<Link> {
       : landing_(std::move(landing)), ended_(std::move(ended)) {}
 
   void Send(const Note& note);
+  // Shows the peer that this end lives, now and then: else an end that only waits would not learn
+  // that the other one's host has gone.
+  void Beat();
   // On the reactor.
   void Turn();
-  Status TakeNotes();
+  // A round of them, or all: `*more`.
+  Status TakeNotes(bool* more);
   Status SendNotes(bool* waits);
   Status TakeNote(const Note& note);
   void OnGone();

@@ -73,7 +73,6 @@ std::string Encode(const Written& written) {
 
 std::string Encode(const Held& held) {
   Writer writer;
-  writer.Put(held.id);
   writer.Put(held.size);
   return writer.Take();
 }
@@ -81,7 +80,7 @@ std::string Encode(const Held& held) {
 std::string Encode(const Fetch& fetch) {
   Writer writer;
   writer.Put(fetch.link);
-  writer.Put(fetch.held);
+  writer.Put(fetch.asked);
   writer.Put(fetch.transfer);
   Put(fetch.destination, &writer);
   return writer.Take();
@@ -90,7 +89,8 @@ std::string Encode(const Fetch& fetch) {
 std::string Encode(const Drop& drop) {
   Writer writer;
   writer.Put(drop.link);
-  writer.Put(drop.held);
+  writer.Put(drop.asked);
+  writer.Put(drop.offered);
   return writer.Take();
 }
 
@@ -145,7 +145,7 @@ StatusOr<Written> DecodeWritten(std::string_view bytes) {
 StatusOr<Held> DecodeHeld(std::string_view bytes) {
   Held held;
   Reader reader(bytes);
-  if (!reader.Get(&held.id) || !reader.Get(&held.size) || !reader.AtEnd()) {
+  if (!reader.Get(&held.size) || !reader.AtEnd()) {
     return Malformed("answer about a tensor that is held");
   }
   return held;
@@ -154,7 +154,7 @@ StatusOr<Held> DecodeHeld(std::string_view bytes) {
 StatusOr<Fetch> DecodeFetch(std::string_view bytes) {
   Fetch fetch;
   Reader reader(bytes);
-  if (!reader.Get(&fetch.link) || !reader.Get(&fetch.held) || !reader.Get(&fetch.transfer) ||
+  if (!reader.Get(&fetch.link) || !reader.Get(&fetch.asked) || !reader.Get(&fetch.transfer) ||
       !Get(&reader, &fetch.destination) || !reader.AtEnd()) {
     return Malformed("request for a tensor that is held");
   }
@@ -164,7 +164,8 @@ StatusOr<Fetch> DecodeFetch(std::string_view bytes) {
 StatusOr<Drop> DecodeDrop(std::string_view bytes) {
   Drop drop;
   Reader reader(bytes);
-  if (!reader.Get(&drop.link) || !reader.Get(&drop.held) || !reader.AtEnd()) {
+  if (!reader.Get(&drop.link) || !reader.Get(&drop.asked) || !reader.Get(&drop.offered) ||
+      !reader.AtEnd()) {
     return Malformed("word about a tensor that is not wanted");
   }
   return drop;

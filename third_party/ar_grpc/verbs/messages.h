@@ -20,7 +20,7 @@
 //             room as the last tensor of that rendezvous key took
 //   sender    writes them there by RDMA WRITE, says so by a note behind them, and answers; where
 //             there is too little room it answers how much it takes, and holds the tensor
-//   receiver  fetches what is held, with enough room; or drops it
+//   receiver  fetches what is held, with enough room; or drops what it asked for, at any time
 //
 // A message travels with its type's name, and a change of its bytes gets a new name.
 namespace ar_grpc::verbs {
@@ -48,7 +48,7 @@ struct Destination {
 struct Ask {
   static constexpr char kType[] = "ar-grpc/verbs-ask.1";
   Token link{};
-  uint64_t transfer = 0;  // the receiver's name of it on this link
+  uint64_t transfer = 0;  // the receiver's name of it on this link, used for no other
   std::optional<Destination> destination;
 };
 
@@ -61,29 +61,29 @@ struct Written {
 // The answer: there was not enough room.
 struct Held {
   static constexpr char kType[] = "ar-grpc/verbs-held.1";
-  uint64_t id = 0;  // the sender's name of it on this link
   uint64_t size = 0;
 };
 
 struct Fetch {
   static constexpr char kType[] = "ar-grpc/verbs-fetch.1";
   Token link{};
-  uint64_t held = 0;
-  uint64_t transfer = 0;
+  uint64_t asked = 0;     // the transfer that was asked for
+  uint64_t transfer = 0;  // another name, for the note
   Destination destination;
 };
 
 struct Drop {
   static constexpr char kType[] = "ar-grpc/verbs-drop.1";
   Token link{};
-  uint64_t held = 0;
+  uint64_t asked = 0;
+  uint64_t offered = 0;  // the transfer whose room the receiver wants back
 };
 
 // Over the RDMA connection. What was written before a note is in memory when the note comes.
 struct Note {
-  uint64_t transfer = 0;
-  bool written = false;  // false: nothing was, or will be; the destination is the receiver's again
-  uint64_t size = 0;     // bytes, where they were written
+  uint64_t transfer = 0;  // 0: none, the sender only shows that it lives
+  bool written = false;   // false: nothing was, or will be; the destination is the receiver's again
+  uint64_t size = 0;      // bytes, where they were written
 };
 
 std::string Encode(const Introduce& introduce);

@@ -5,98 +5,132 @@
 #include <string>
 #include <utility>
 
-namespace ar_grpc::verbs {
+#include "third_party/ar_grpc/base/reactor.h"
 
-std::optional<Destination> Receive::Offer(std::shared_ptr<Landing::Block> block,
-                                          uint64_t* transfer) {
-  *transfer = link_.link->NewTransfer();
+namespace ar_grpc::verbs {
+namespace {
+
+// The note is on its way when the sender answers. One that does not come in this time comes no
+// more, though this end's device may not know: the sender has died in between.
+constexpr int kNoteMs = 10000;
+
+}  // namespace
+
+StatusOr<Destination> Receive::Offer(uint64_t transfer, std::shared_ptr<Landing::Block> block) {
   {
     std::lock_guard<std::mutex> lock(mu_);
-    transfer_ = *transfer;
+    transfer_ = transfer;
     block_ = block;
     note_.reset();
   }
-  StatusOr<Destination> destination =
-      link_.link->Expect(*transfer, std::move(block),
-                         [self = shared_from_this(), transfer = *transfer](StatusOr<uint64_t> n) {
-                           self->OnNote(transfer, std::move(n));
-                         });
-  if (destination.ok()) return std::move(*destination);
+  StatusOr<Destination> destination = link_.link->Expect(
+      transfer, std::move(block), [self = shared_from_this(), transfer](StatusOr<uint64_t> note) {
+        self->OnNote(transfer, std::move(note));
+      });
+  if (destination.ok()) return destination;
+  std::shared_ptr<Landing::Block> refused;  // ends without the lock
   std::lock_guard<std::mutex> lock(mu_);
-  block_.reset();
-  return std::nullopt;
+  refused.swap(block_);
+  return destination;
 }
 
 Ask Receive::Begin(uint64_t room) {
   Ask ask;
   ask.link = link_.name;
+  ask.transfer = link_.link->NewTransfer();
+  {
+    std::lock_guard<std::mutex> lock(mu_);
+    asked_ = ask.transfer;
+  }
   if (room == 0) return ask;
   if (auto block = link_.link->landing()->TakeRegistered(room)) {
-    ask.destination = Offer(std::move(block), &ask.transfer);
+    StatusOr<Destination> destination = Offer(ask.transfer, std::move(block));
+    if (destination.ok()) ask.destination = std::move(*destination);
   }
   return ask;
 }
 
 void Receive::OnWritten(const Written& written) {
+  bool waits = false;
   {
     std::lock_guard<std::mutex> lock(mu_);
     answered_ = written.size;
     if (block_ == nullptr) {
       note_ = Status(StatusCode::kInternal, "the peer says that it wrote, and had nowhere to");
     }
+    waits = done_ && !note_.has_value();
   }
-  Look();
+  if (!waits) return Look();
+  Reactor::Get().RunAfter(kNoteMs, [weak = weak_from_this()] {
+    const auto self = weak.lock();
+    if (!self || !self->Wanted()) return;
+    self->link_.link->End(
+        Status(StatusCode::kUnavailable, "the peer has written, but no note came"));
+  });
 }
 
 void Receive::OnHeld(const Held& held) {
-  if (!Wanted()) return drop_({link_.name, held.id});
+  // Of what was offered first the sender has said that it does not write there, or will say so.
+  GiveUp(false);
+  if (!Wanted()) return drop_({link_.name, asked_, asked_});
   StatusOr<std::shared_ptr<Landing::Block>> block = link_.link->landing()->Take(held.size);
   Fetch fetch;
-  std::optional<Destination> destination;
-  if (block.ok()) destination = Offer(std::move(*block), &fetch.transfer);
-  if (!destination.has_value() || !Wanted()) {
-    // The peer was told nothing of it.
-    if (destination.has_value()) link_.link->Release(fetch.transfer);
-    drop_({link_.name, held.id});
-    return End(block.ok() ? link_.link->status() : block.status());
-  }
   fetch.link = link_.name;
-  fetch.held = held.id;
-  fetch.destination = *destination;
-  fetch_(fetch, [self = shared_from_this(), size = held.size](const Status& status) {
-    if (!status.ok()) return self->OnFetched(status);
-    self->OnWritten({size});
+  fetch.asked = asked_;
+  fetch.transfer = link_.link->NewTransfer();
+  StatusOr<Destination> destination = block.status();
+  if (block.ok()) destination = Offer(fetch.transfer, std::move(*block));
+  if (!destination.ok()) {
+    drop_({link_.name, asked_, asked_});
+    return End(destination.status());
+  }
+  if (!Wanted()) {
+    link_.link->Release(fetch.transfer);  // the peer was told nothing of it
+    return drop_({link_.name, asked_, asked_});
+  }
+  fetch.destination = std::move(*destination);
+  fetch_(fetch, [self = shared_from_this(), fetch, size = held.size](const Status& status) {
+    if (status.ok()) return self->OnWritten({size});
+    if (status.code() == StatusCode::kUnavailable) self->link_.link->End(status);
+    self->drop_({fetch.link, fetch.asked, fetch.transfer});
+    self->End(status);
   });
 }
+
+void Receive::OnOther(const Status& status) {
+  if (status.code() == StatusCode::kUnavailable) link_.link->End(status);
+  Done unwanted;  // ends without the lock
+  {
+    std::lock_guard<std::mutex> lock(mu_);
+    unwanted.swap(done_);
+  }
+  // The call may have ended here alone, and its request be answered yet.
+  GiveUp(!status.ok());
+}
+
+void Receive::Cancel() { End(Status(StatusCode::kCancelled, "the receive was cancelled")); }
 
 bool Receive::Wanted() {
   std::lock_guard<std::mutex> lock(mu_);
   return static_cast<bool>(done_);
 }
 
-void Receive::OnFetched(const Status& status) {
-  if (status.code() == StatusCode::kUnavailable) link_.link->End(status);
-  End(status);
-}
-
-void Receive::OnOther(const Status& status) {
-  if (status.code() == StatusCode::kUnavailable) link_.link->End(status);
+void Receive::GiveUp(bool drops) {
   uint64_t transfer = 0;
+  std::shared_ptr<Landing::Block> block;  // ends without the lock
   {
     std::lock_guard<std::mutex> lock(mu_);
-    done_ = nullptr;
-    transfer = transfer_;
-    block_.reset();
+    transfer = std::exchange(transfer_, 0);
+    block.swap(block_);
   }
   if (transfer != 0) link_.link->Forget(transfer);
+  if (drops && link_.link->status().ok()) drop_({link_.name, asked_, asked_});
 }
-
-void Receive::Cancel() { End(Status(StatusCode::kCancelled, "the receive was cancelled")); }
 
 void Receive::OnNote(uint64_t transfer, StatusOr<uint64_t> written) {
   {
     std::lock_guard<std::mutex> lock(mu_);
-    // The first offer was too small, and its end is none of the second's.
+    // That of the first offer, which was too small, is none of the second's.
     if (transfer != transfer_) return;
     note_ = std::move(written);
   }
@@ -123,15 +157,12 @@ void Receive::Look() {
 
 void Receive::End(StatusOr<Arrived> arrived) {
   Done done;
-  uint64_t transfer = 0;
   {
     std::lock_guard<std::mutex> lock(mu_);
     if (!done_) return;
     done.swap(done_);
-    transfer = transfer_;
-    block_.reset();
   }
-  if (transfer != 0 && !arrived.ok()) link_.link->Forget(transfer);
+  GiveUp(false);
   done(std::move(arrived));
 }
 

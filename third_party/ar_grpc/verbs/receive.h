@@ -43,18 +43,20 @@ class Receive : public std::enable_shared_from_this<Receive> {
   void OnWritten(const Written& written);
   // There was too little room. May wait milliseconds, for more memory to be registered.
   void OnHeld(const Held& held);
-  // What was asked for comes another way, or not at all. Where `status` is kUnavailable nobody
-  // knows what the sender still does, and the link ends.
+  // What was asked for comes another way, or not at all; also where the request was never made.
+  // Where `status` is kUnavailable nobody knows what the sender still does, and the link ends.
   void OnOther(const Status& status);
   // Ends it with kCancelled, unless it has ended. The owner ends its calls.
   void Cancel();
 
  private:
-  // Lets the peer write to `block`; nullopt: the link has ended.
-  std::optional<Destination> Offer(std::shared_ptr<Landing::Block> block, uint64_t* transfer);
+  // Lets the peer write to `block`, for this transfer.
+  StatusOr<Destination> Offer(uint64_t transfer, std::shared_ptr<Landing::Block> block);
   bool Wanted();
   void OnNote(uint64_t transfer, StatusOr<uint64_t> written);
-  void OnFetched(const Status& status);
+  // Nobody waits for what was offered last. `drops`: the sender may hold what was asked for, or
+  // come to.
+  void GiveUp(bool drops);
   // Ends it if all is there.
   void Look();
   void End(StatusOr<Arrived> arrived);
@@ -64,8 +66,9 @@ class Receive : public std::enable_shared_from_this<Receive> {
   const DropCall drop_;
   std::mutex mu_;
   // Guarded by mu_.
-  Done done_;  // empty: it has ended
-  uint64_t transfer_ = 0;
+  Done done_;              // empty: it has ended
+  uint64_t asked_ = 0;     // set by Begin
+  uint64_t transfer_ = 0;  // whose note counts: of what was asked, or of what is fetched
   std::shared_ptr<Landing::Block> block_;
   std::optional<StatusOr<uint64_t>> note_;
   std::optional<uint64_t> answered_;  // how much the sender says

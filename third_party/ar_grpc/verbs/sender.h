@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -18,7 +19,9 @@
 namespace ar_grpc::verbs {
 
 // The sender's side of all transfers of a server: it writes what receivers ask for, and holds what
-// they have not enough room for yet. Thread-safe.
+// they have not enough room for yet. What a receiver once offered is written to once at most, in
+// whatever order its calls come and however often: by then it may be another transfer's.
+// Thread-safe; no call may be under way when it is destroyed.
 class Sender {
  public:
   explicit Sender(fabric::Context* context);
@@ -38,28 +41,48 @@ class Sender {
     acceptor_->Introduce(introduce, std::move(answer));
   }
   // Writes the source where `ask` says, and answers when the device has done so; or holds it.
-  // kUnavailable: the link has ended.
+  // kUnavailable: the link has ended; kAborted: it was dropped, or is being written.
   void Answer(const Ask& ask, Source source, Answered answered);
   // Holds the source until it is fetched or dropped, or the link has ended; then its `keep` goes.
-  StatusOr<Held> Hold(const Token& link, Source source);
+  StatusOr<Held> Hold(const Ask& ask, Source source);
   // What was asked for goes another way, or does not go.
-  void Refuse(const Ask& ask);
+  void Refuse(const Ask& ask) {
+    if (ask.destination.has_value()) Drop({ask.link, ask.transfer, ask.transfer});
+  }
   // Writes what is held. kNotFound: it is not held any more.
   void Serve(const Fetch& fetch, std::function<void(Status)> done);
-  void Forget(const Drop& drop);
-
+  // Lets go what is held, and tells the receiver that nothing is written to what it offered unless
+  // that is just being done, also where the request comes later.
+  void Drop(const verbs::Drop& drop);
   // All of them; their receivers may introduce themselves again.
   void EndLinks(const Status& why) { acceptor_->EndLinks(why); }
 
+  // Transfers.
   size_t held() const;
 
  private:
+  // Those that are over are remembered, the last ones.
+  static constexpr size_t kMostOver = 16384;
   using Name = std::pair<Token, uint64_t>;
+  enum class Stage { kHeld, kWriting, kWritten, kDropped };
+  struct Transfer {
+    Stage stage = Stage::kHeld;
+    Source source;  // kHeld's
+    uint64_t size = 0;
+  };
   struct State {
     std::mutex mu;
-    uint64_t last = 0;            // guarded by mu
-    std::map<Name, Source> held;  // guarded by mu
+    std::map<Name, Transfer> transfers;  // guarded by mu
+    std::deque<Name> over;               // likewise: kWritten and kDropped, the oldest first
   };
+
+  // `link` ends meanwhile: then nothing of it is left.
+  bool Gone(const Token& link, const Name& name);
+  // Requires mu of `state`.
+  static void End(State* state, const Name& name, Stage stage);
+  // To write for; `name` is of what was asked for.
+  void Write(const std::shared_ptr<Link>& link, const Name& name, uint64_t transfer,
+             const Destination& destination, Source source, std::function<void(Status)> done);
 
   // Outlives this where a link's end is under way.
   const std::shared_ptr<State> state_ = std::make_shared<State>();

@@ -321,7 +321,8 @@ void QueuePair::OnGidChange(const std::vector<abi::GidEntry>& table) {
   Locked([&](Operations* ended) {
     if (!own_name_.has_value()) return;
     const bool there = std::any_of(table.begin(), table.end(), [this](const abi::GidEntry& entry) {
-      return entry.gid == own_name_->gid;
+      // One that was added again has another place, and the pair's has gone.
+      return entry.gid == own_name_->gid && entry.index == own_name_->index;
     });
     if (there) return;
     Fail("the RDMA connection has failed: " + device_->name() + ": its address " +
