@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from common.protocols import MPI, STOCK
+from common.protocols import MPI, STOCK, VERBS
 from common.virtual_host import SLOWER
 
 #: Payload that the kernel counted on TCP connections between the tasks; all other counters are of
@@ -19,6 +19,7 @@ TCP = "tcp_bytes_received"
 STREAM = "stream_bytes_received"
 RENDEZVOUS = "rendezvous_bytes"
 MPI_RECEIVED = "mpi_bytes_received"
+VERBS_RECEIVED = "verbs_bytes_received"
 #: What the host's RDMA devices counted themselves, as a bound: common/devices.py.
 DEVICE = "device_bytes"
 #: What MPI's own profiling interface counted.
@@ -55,7 +56,7 @@ class DataPath:
     @property
     def classic(self) -> bool:
         """Only what memcpy could copy goes this way; other tensors' bytes come in the responses."""
-        return bool(self.mpi)
+        return self.protocol in (MPI, VERBS)
 
     @property
     def marks(self) -> tuple[pytest.MarkDecorator, ...]:
@@ -92,6 +93,8 @@ PATHS: tuple[DataPath, ...] = (
         driver="siw",
         registers=True,
     ),
+    DataPath("grpc+verbs/rxe", VERBS, None, VERBS_RECEIVED, VERBS_RECEIVED, driver="rxe"),
+    DataPath("grpc+verbs/siw", VERBS, None, VERBS_RECEIVED, VERBS_RECEIVED, driver="siw"),
     DataPath("grpc+mpi/mpich", MPI, None, MPI_RECEIVED, MPI_RECEIVED, mpi="debian-mpich"),
     DataPath("grpc+mpi/openmpi", MPI, None, MPI_RECEIVED, MPI_RECEIVED, mpi="debian-openmpi"),
     DataPath("grpc+mpi/mpich5", MPI, None, MPI_RECEIVED, MPI_RECEIVED, mpi="mpich-5-standard"),

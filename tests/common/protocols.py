@@ -13,6 +13,9 @@ STOCK = "grpc"
 #: Tensors by MPI: its servers are ranks of one job, so it has tests and paths of its own.
 MPI = "grpc+mpi"
 
+#: Tensors by RDMA WRITE: its servers need a device, so it runs in a virtual host.
+VERBS = "grpc+verbs"
+
 #: The error of a step of it: request ids are drawn from 32 bits of randomness, and once in some
 #: 36000 steps two agree.
 STOCK_COLLISION = "request was received twice"
@@ -49,7 +52,7 @@ def stock_control(test: str, parameters: str) -> str:
     return why if f"-{part}-" in f"-{parameters}-" or not part else ""
 
 
-_KNOWN = (*PROTOCOLS, MPI)
+_KNOWN = (*PROTOCOLS, MPI, VERBS)
 
 
 def wanted(names: str) -> tuple[str, ...]:

@@ -104,7 +104,7 @@ def test_library_that_cannot_be_loaded() -> None:
     result = run_program(PROGRAMS / "unloadable.py", settings).result()
     (warning,) = result["warnings"]
     assert warning["kind"] == "RuntimeWarning"
-    assert warning["text"].startswith("grpc+ar, grpc+mpi are not available: ")
+    assert warning["text"].startswith("grpc+ar, grpc+mpi, grpc+verbs are not available: ")
     assert result["value"] == result["eager"] == sum(range(1000))
     for asked in ("server", "again", "status"):
         error = result[asked]

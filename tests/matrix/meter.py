@@ -97,6 +97,7 @@ def assert_path(path: DataPath, payload: Payload, grown: Mapping[str, int]) -> N
     if path.classic:
         least = max(payload.encoded, 1)
         assert grown[TCP] >= least, f"responses carried {grown[TCP]} bytes of {least}: {grown}"
+    if path.mpi:
         assert grown[PMPI] >= total, f"MPI counts {grown[PMPI]} bytes, {path.name} {total}"
     large = grown[path.large]
     least = min(payload.large, LARGE) if path.registers else payload.large

@@ -25,6 +25,8 @@ _REFUSED = {(entry.path, entry.case): entry for entry in NOT_OFFERED}
 _QUICK = {
     "grpc+ar/rxe": frozenset({"scalars", "large", "sender first", "peer killed"}),
     "grpc+ar/siw": frozenset[str](),
+    "grpc+verbs/rxe": frozenset({"large", "cancel", "all-reduce", "peer killed"}),
+    "grpc+verbs/siw": frozenset[str](),
     "grpc+mpi/mpich": frozenset(
         {
             "scalars",

@@ -16,7 +16,14 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import find as smallest
 
 from common.ar import path_of, thresholds, wait_no_offers
-from common.paths import MPI_RECEIVED, OURS, PATHS, RENDEZVOUS, DataPath
+from common.paths import (
+    MPI_RECEIVED,
+    OURS,
+    PATHS,
+    RENDEZVOUS,
+    VERBS_RECEIVED,
+    DataPath,
+)
 from common.processes import Cluster
 from common.protocols import STOCK, STOCK_COLLISION
 from common.repeated import counts_over_paths, few
@@ -102,8 +109,11 @@ class Run:
     def count(self) -> dict[str, int]:
         """What all servers' counters say by now."""
         statuses = [self._cluster[task].status() for task in TASKS]
-        names = ("rendezvous", "chunk_bytes", "stream_bytes_received", MPI_RECEIVED)
-        return {name: sum(status[name] for status in statuses) for name in names}
+        names = ("rendezvous", "chunk_bytes", "stream_bytes_received")
+        return {
+            name: sum(status[name] for status in statuses)
+            for name in (*names, MPI_RECEIVED, VERBS_RECEIVED)
+        }
 
 
 @pytest.mark.parametrize(
@@ -131,10 +141,10 @@ def test_random_graphs(path_cluster: Cluster, path: DataPath, cases: int) -> Non
         # What was counted is each case's first step alone.
         assert moved["rendezvous"] >= over.large and moved["stream_bytes_received"] > 0
     else:
-        by_mpi = moved.pop(MPI_RECEIVED)
+        classic = moved.pop(MPI_RECEIVED) + moved.pop(VERBS_RECEIVED)
         assert moved == {"rendezvous": 0, "chunk_bytes": 0, "stream_bytes_received": 0}
         # Those of types that memcpy cannot copy are few, and small.
-        assert by_mpi > 0.5 * sum(over.sizes) if path.mpi else by_mpi == 0
+        assert classic > 0.5 * sum(over.sizes) if path.classic else classic == 0
     fabrics = {path_of(path_cluster, *way) for way in _WAYS}
     assert fabrics == {path.fabric}
     wait_no_offers(path_cluster, *TASKS)

@@ -8,7 +8,17 @@ from typing import Any
 
 import pytest
 
-from common.paths import DEVICE, MPI_RECEIVED, PMPI, RENDEZVOUS, STREAM, TCP, DataPath
+from common.paths import (
+    DEVICE,
+    MPI_RECEIVED,
+    PMPI,
+    RENDEZVOUS,
+    STREAM,
+    TCP,
+    VERBS_RECEIVED,
+    DataPath,
+)
+from common.protocols import MPI
 from matrix import page
 from matrix.meter import HANDSHAKES, Payload, assert_fabric, assert_path, carried
 from matrix.page import FAILED, NOT_OFFERED, NOT_RUN, PASSED, SKIPPED
@@ -17,7 +27,7 @@ MIB = 2**20
 SHM = DataPath("x/shm", "x", "shm", STREAM, RENDEZVOUS, {"X_FABRICS": "shm"})
 VERBS = DataPath("x/verbs", "x", "verbs", STREAM, RENDEZVOUS, driver="rxe")
 PLAIN = DataPath("plain", "plain", None, TCP, TCP)
-BY_MPI = DataPath("x/mpi", "x", None, MPI_RECEIVED, MPI_RECEIVED, mpi="an-mpi")
+BY_MPI = DataPath("x/mpi", MPI, None, MPI_RECEIVED, MPI_RECEIVED, mpi="an-mpi")
 
 
 def cell(path: str, case: str, verdict: str, detail: str = "", **known: Any) -> dict[str, Any]:
@@ -165,12 +175,16 @@ def test_sizes(amount: int, text: str) -> None:
 # --- the meter ------------------------------------------------------------------------------------
 
 
+#: Counters of the classic channels, where nothing went by them.
+NO_CLASSIC = {MPI_RECEIVED: 0, VERBS_RECEIVED: 0, PMPI: 0}
+
+
 def says(stream: int = 0, rendezvous: int = 0, **connections: tuple[str, str, int]) -> Any:
     sockets = [
         {"inode": int(inode[1:]), "local": local, "remote": remote, "bytes_received": count}
         for inode, (local, remote, count) in connections.items()
     ]
-    counted = {STREAM: stream, RENDEZVOUS: rendezvous, MPI_RECEIVED: 0, PMPI: 0}
+    counted = {STREAM: stream, RENDEZVOUS: rendezvous, **NO_CLASSIC}
     return {**counted, "paths": {}, "connections": sockets}
 
 
@@ -181,15 +195,20 @@ def test_counters_grow_over_all_tasks_and_tcp_only_between_them() -> None:
         "a": says(6, 10, n1=("a:1", "b:2", 300), n3=("a:9", "c:1", 999), n4=("a:3", "b:4", 40)),
         "b": says(2, 7, n2=("b:2", "a:1", 55), n5=("b:4", "a:3", 1)),
     }
-    none = {MPI_RECEIVED: 0, PMPI: 0}
-    assert carried(after, before) == {STREAM: 3, RENDEZVOUS: 10, TCP: 200 + 40 + 5 + 1, **none}
-    assert carried(after) == {STREAM: 8, RENDEZVOUS: 17, TCP: 300 + 40 + 55 + 1, **none}
+    assert carried(after, before) == {
+        STREAM: 3,
+        RENDEZVOUS: 10,
+        TCP: 200 + 40 + 5 + 1,
+        **NO_CLASSIC,
+    }
+    assert carried(after) == {STREAM: 8, RENDEZVOUS: 17, TCP: 300 + 40 + 55 + 1, **NO_CLASSIC}
 
 
 def test_what_mpi_brought_is_counted_by_us_and_by_mpi() -> None:
     before = {"a": {**says(), MPI_RECEIVED: 5, PMPI: 6}}
     after = {"a": {**says(), MPI_RECEIVED: 9, PMPI: 11}, "b": {**says(), MPI_RECEIVED: 2, PMPI: 2}}
-    assert carried(after, before) == {STREAM: 0, RENDEZVOUS: 0, TCP: 0, MPI_RECEIVED: 6, PMPI: 7}
+    grew = {MPI_RECEIVED: 6, PMPI: 7, VERBS_RECEIVED: 0}
+    assert carried(after, before) == {STREAM: 0, RENDEZVOUS: 0, TCP: 0, **grew}
 
 
 def test_a_device_is_counted_once_for_all_tasks() -> None:
@@ -210,8 +229,8 @@ def grown(
     pmpi: int = 0,
 ) -> dict[str, int]:
     counted = {} if device is None else {DEVICE: device}
-    own = {STREAM: stream, RENDEZVOUS: rendezvous, TCP: tcp, MPI_RECEIVED: mpi, PMPI: pmpi}
-    return {**own, **counted}
+    own = {STREAM: stream, RENDEZVOUS: rendezvous, TCP: tcp}
+    return {**own, **NO_CLASSIC, MPI_RECEIVED: mpi, PMPI: pmpi, **counted}
 
 
 def test_a_payload_in_its_paths_own_counters_passes() -> None:
