@@ -27,6 +27,9 @@ _SLOWER = SLOWER if inside() else 1
 STARTUP_SECONDS = 60.0 * _SLOWER
 _SERVER = Path(__file__).with_name("server_main.py")
 _CLIENT = Path(__file__).with_name("mpi_client_main.py")
+#: Programs: one starts a server and says why it does not, an eager client connects to a host.
+STARTS = Path(__file__).with_name("starts_server_main.py")
+CONNECTS = Path(__file__).with_name("connects_main.py")
 # Where what counts the bytes of a process's TCP connections lies.
 _RUNTIME = Path(__file__).parents[2] / "scripts/artf_cli/runtime"
 _TAIL = 6000

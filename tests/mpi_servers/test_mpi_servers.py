@@ -21,6 +21,8 @@ from common.fixtures import ClusterFactory
 from common.mpi_job import Job
 from common.pair import MIB, PS, SUM, WORKER, large_step, session_at, summed
 from common.processes import (
+    CONNECTS,
+    STARTS,
     Cluster,
     Program,
     own_address,
@@ -93,7 +95,8 @@ def test_a_server_that_starts_late_is_waited_for(mpi: str) -> None:
 def start_alone(env: dict[str, str], tasks: int = 1, job: Job | None = None) -> Any:
     """What a process is told that starts a server of a cluster of so many tasks."""
     cluster = {"worker": [own_address() for _ in range(tasks)]}
-    outcome = run_program(PROGRAMS / "starts.py", {"cluster": cluster}, 90, env, job)
+    settings = {"cluster": cluster, "protocol": MPI}
+    outcome = run_program(STARTS, settings, 90, env, job)
     return outcome.result()
 
 
@@ -108,8 +111,8 @@ def test_without_a_launcher() -> None:
 def test_a_job_that_is_too_small() -> None:
     with Job(MPICH, 2) as job:
         cluster = {"worker": [own_address() for _ in range(3)]}
-        script = PROGRAMS / "starts.py"
-        programs = [Program(script, {"cluster": cluster}, job=job) for _ in range(2)]
+        settings = {"cluster": cluster, "protocol": MPI}
+        programs = [Program(STARTS, settings, job=job) for _ in range(2)]
         said = [outcome.result() for outcome in wait_together(programs, 90)]
     for each in said:
         assert each == {
@@ -130,9 +133,13 @@ def test_a_library_that_is_not_there() -> None:
 def test_two_libraries_in_one_process() -> None:
     """One that the program has loaded, and another one that AR_MPI_LIB names."""
     with Job(OPEN_MPI, 1, counted=False) as job:
-        settings = {"cluster": {"worker": [own_address()]}, "loads": "libmpich.so.12"}
+        settings = {
+            "cluster": {"worker": [own_address()]},
+            "protocol": MPI,
+            "loads": "libmpich.so.12",
+        }
         env = {"AR_MPI_LIB": "libmpi.so.40"}
-        said = run_program(PROGRAMS / "starts.py", settings, 90, env, job).result()
+        said = run_program(STARTS, settings, 90, env, job).result()
     assert said["error"] == "FailedPreconditionError"
     assert "AR_MPI_LIB names libmpi.so.40, but " in said["text"]
     assert "two MPI libraries do not go together" in said["text"]
@@ -212,7 +219,7 @@ def test_a_client_that_is_no_rank(new_mpi_cluster: ClusterFactory, mpi: str) -> 
     cluster = new_mpi_cluster(ps=1, worker=1)
     assert summed(cluster.target(scheme=MPI)) == SUM
     settings = {"host": cluster.target(scheme=MPI)}
-    said = run_program(PROGRAMS / "connects.py", settings).result()
+    said = run_program(CONNECTS, settings).result()
     assert said["error"] == "FailedPreconditionError"
     assert said["text"].startswith("this process was not started by an MPI launcher")
 
@@ -221,7 +228,7 @@ def test_a_client_that_is_no_rank(new_mpi_cluster: ClusterFactory, mpi: str) -> 
 def test_connect_to_a_host(new_mpi_cluster: ClusterFactory, mpi: str) -> None:
     cluster = new_mpi_cluster(ps=1, worker=1, clients=1)
     settings = {"host": cluster.target(scheme=MPI)}
-    said = cluster.client(PROGRAMS / "connects.py", settings).wait(60).result()
+    said = cluster.client(CONNECTS, settings).wait(60).result()
     assert said["wrong"] == 0
     assert said["mpi_bytes_received"] >= 2 * MIB
 

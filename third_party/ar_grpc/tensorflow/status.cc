@@ -64,6 +64,7 @@ std::string StatusText() {
       ",\"mpi_bytes_received\":", mpi == nullptr ? 0 : mpi->counts().received.load(),
       ",\"verbs_bytes_sent\":", verbs::AllCounts().written.load(),
       ",\"verbs_bytes_received\":", verbs::AllCounts().received.load(),
+      ",\"verbs_links\":", verbs::AllCounts().links.load(),
       ",\"staged_bytes\":", counters.staged_bytes, ",\"offers_open\":", counters.offers_open,
       ",\"links\":", counters.links);
   absl::StrAppend(&json, ",\"paths\":{");

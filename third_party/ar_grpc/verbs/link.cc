@@ -53,6 +53,7 @@ StatusOr<std::shared_ptr<Link>> Link::Start(std::unique_ptr<fabric::Connection> 
 Link::~Link() {
   Reactor::Get().Remove(connection_->wake_fd());
   AllCounts().kept_bytes -= kept_bytes_;
+  --AllCounts().links;
 }
 
 void Link::Beat() {

@@ -21,6 +21,7 @@ namespace ar_grpc::verbs {
 struct Counts {
   std::atomic<uint64_t> written{0};     // bytes of WRITEs that have ended well
   std::atomic<uint64_t> received{0};    // bytes that notes said were written
+  std::atomic<uint64_t> links{0};       // that there are now
   std::atomic<uint64_t> kept_bytes{0};  // of blocks whose transfer nobody waits for any more
 };
 Counts& AllCounts();
@@ -89,7 +90,9 @@ class Link : public std::enable_shared_from_this<Link> {
   };
 
   Link(std::shared_ptr<Landing> landing, std::function<void()> ended)
-      : landing_(std::move(landing)), ended_(std::move(ended)) {}
+      : landing_(std::move(landing)), ended_(std::move(ended)) {
+    ++AllCounts().links;
+  }
 
   void Send(const Note& note);
   // Shows the peer that this end lives, now and then: else an end that only waits would not learn

@@ -1,4 +1,4 @@
-"""Starts a server of grpc+mpi; prints the error that it gets."""
+"""Starts a server of a protocol; prints the error that it gets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def main() -> None:
     said = {"error": "", "text": ""}
     try:
         tf.distribute.Server(
-            settings["cluster"], job_name="worker", task_index=0, protocol="grpc+mpi"
+            settings["cluster"], job_name="worker", task_index=0, protocol=settings["protocol"]
         )
     except tf.errors.OpError as error:
         said = {"error": type(error).__name__, "text": error.message}
