@@ -15,9 +15,9 @@
 namespace ar_grpc::verbs {
 
 // The memory that one peer may write tensors to: segments that are registered for its writing and
-// hold nothing else, so that whatever a peer writes it only spoils what it sends itself. One peer's
-// are never another's. Tensors are copied out of it: a peer could change one later that was used in
-// place. Thread-safe; blocks may outlive it.
+// hold nothing else, so that whatever a peer writes with the keys that it was told, it only spoils
+// what it sends itself. Tensors are copied out of it: a peer could change one later that was used
+// in place. Thread-safe; blocks may outlive it.
 class Landing : public std::enable_shared_from_this<Landing> {
  public:
   // Segments grow with what was asked for, from the one size to the other, and beyond only for a
