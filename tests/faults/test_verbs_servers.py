@@ -19,6 +19,7 @@ from common.fixtures import ClusterFactory
 from common.pair import MIB, PS, SUM, WORKER, large_step, session_at, summed
 from common.processes import CONNECTS, STARTS, Cluster, own_address, run_program
 from common.protocols import VERBS
+from common.repeated import few
 from common.virtual_host import SLOWER
 
 pytestmark = pytest.mark.timeout(120)
@@ -81,7 +82,7 @@ MIXED = {
 }
 
 
-@pytest.mark.parametrize(("sender", "receiver"), MIXED, ids=lambda name: name.replace("+", "_"))
+@pytest.mark.parametrize(("sender", "receiver"), few(MIXED, ("grpc", VERBS), (VERBS, "grpc+ar")))
 @with_marks
 def test_mixed_cluster(new_cluster_of_verbs: ClusterFactory, sender: str, receiver: str) -> None:
     """A receiver of grpc+verbs takes nothing else; a sender answers who does not ask for it."""

@@ -70,7 +70,9 @@ class VerbsLink : public std::enable_shared_from_this<VerbsLink> {
                        answered(verbs::DecodeIntroduced(bytes));
                      });
         },
-        [] {},
+        [weak = weak_from_this()] {
+          if (const auto self = weak.lock()) self->OnEnded();
+        },
         [self = shared_from_this()](const StatusOr<verbs::NamedLink>& made) {
           self->OnMade(made);
         });
@@ -146,6 +148,13 @@ class VerbsLink : public std::enable_shared_from_this<VerbsLink> {
     }
     if (made.ok() && closed) made->link->End(Closed());
     for (const Known& known : waiting) known(made);
+  }
+
+  // Lets its memory go now, and not only when the next one is made.
+  void OnEnded() {
+    std::optional<verbs::NamedLink> gone;
+    std::lock_guard<std::mutex> lock(mu_);
+    if (link_.has_value() && !link_->link->status().ok()) gone.swap(link_);
   }
 
   fabric::Context* const context_;

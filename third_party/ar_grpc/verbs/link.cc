@@ -53,7 +53,7 @@ StatusOr<std::shared_ptr<Link>> Link::Start(std::unique_ptr<fabric::Connection> 
 Link::~Link() {
   Reactor::Get().Remove(connection_->wake_fd());
   AllCounts().kept_bytes -= kept_bytes_;
-  --AllCounts().links;
+  if (status_.ok()) --AllCounts().links;
 }
 
 void Link::Beat() {
@@ -258,6 +258,7 @@ void Link::OnGone() {
     ended.swap(ended_);
     why = status_;
     AllCounts().kept_bytes -= std::exchange(kept_bytes_, 0);
+    --AllCounts().links;
   }
   for (auto& [transfer, one] : expected) {
     if (one.noted) one.noted(why);

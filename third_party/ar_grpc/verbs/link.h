@@ -21,7 +21,7 @@ namespace ar_grpc::verbs {
 struct Counts {
   std::atomic<uint64_t> written{0};     // bytes of WRITEs that have ended well
   std::atomic<uint64_t> received{0};    // bytes that notes said were written
-  std::atomic<uint64_t> links{0};       // that there are now
+  std::atomic<uint64_t> links{0};       // that have not ended
   std::atomic<uint64_t> kept_bytes{0};  // of blocks whose transfer nobody waits for any more
 };
 Counts& AllCounts();
