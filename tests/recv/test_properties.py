@@ -134,7 +134,8 @@ def test_random_graphs(path_cluster: Cluster, path: DataPath, cases: int) -> Non
     print(f"{path.name}: {over.cases} cases, {over.large} of {len(over.sizes)} tensors are large")
     assert over.cases >= cases
     missing = {*DTYPES, *NODES} - over.drawn
-    assert not missing or (same_each_run and not missing & set(NODES)), missing
+    # Few cases do not draw every type.
+    assert not missing or (cases < 1000 and not missing & set(NODES)), missing
     assert over.large * 5 >= len(over.sizes) > cases
     moved = {name: value - before[name] for name, value in over.count().items()}
     if path.large == RENDEZVOUS:
