@@ -6,35 +6,30 @@ virtual host, which has a device.
 
 from __future__ import annotations
 
-import re
-import time
 from typing import Any
 
-import psutil
 import pytest
-import tensorflow as tf
 
 from common.ar import eventually
+from common.classic import check_mixed, cpu_percent_at_rest, mixed
 from common.fixtures import ClusterFactory
 from common.pair import MIB, PS, SUM, WORKER, large_step, session_at, summed
-from common.processes import CONNECTS, STARTS, Cluster, own_address, run_program
+from common.processes import CONNECTS, STARTS, own_address, run_program
 from common.protocols import VERBS
 from common.repeated import few
 from common.virtual_host import SLOWER
 
 pytestmark = pytest.mark.timeout(120)
 
-in_a_host = [pytest.mark.virtual_host("rxe"), pytest.mark.timeout(120 * SLOWER)]
 NEEDS = "grpc+verbs needs an RDMA device that can be used: "
 #: Between two signs of life of a link (verbs/link.h), what the device's retries take, and a slow
 #: host's time.
 GONE_S = 5 + 4 + 15
 
 
-def with_marks(test: Any) -> Any:
-    for mark in in_a_host:
-        test = mark(test)
-    return test
+def in_a_host(test: Any) -> Any:
+    """Runs a test in a virtual host, where all takes longer."""
+    return pytest.mark.virtual_host("rxe")(pytest.mark.timeout(120 * SLOWER)(test))
 
 
 def start(env: dict[str, str]) -> dict[str, str]:
@@ -61,7 +56,7 @@ def test_an_eager_context_without_a_device() -> None:
     assert said["text"].startswith(NEEDS), said
 
 
-@with_marks
+@in_a_host
 def test_a_device_that_is_not_there() -> None:
     said = start({"RDMA_DEVICE": "mlx5_7"})
     assert said["error"] == "FailedPreconditionError"
@@ -71,44 +66,20 @@ def test_a_device_that_is_not_there() -> None:
 
 # --- who speaks with whom -------------------------------------------------------------------------
 
-#: Sender, receiver → what happens to a tensor: by RDMA, in the response, or an error.
-BY_VERBS, IN_RESPONSE, REFUSED = "by RDMA", "in the response", "refused"
-MIXED = {
-    ("grpc", VERBS): REFUSED,
-    ("grpc+ar", VERBS): REFUSED,
-    (VERBS, "grpc"): IN_RESPONSE,
-    (VERBS, "grpc+ar"): IN_RESPONSE,
-    (VERBS, VERBS): BY_VERBS,
-}
+MIXED = mixed(VERBS)
 
 
 @pytest.mark.parametrize(("sender", "receiver"), few(MIXED, ("grpc", VERBS), (VERBS, "grpc+ar")))
-@with_marks
+@in_a_host
 def test_mixed_cluster(new_cluster_of_verbs: ClusterFactory, sender: str, receiver: str) -> None:
-    """A receiver of grpc+verbs takes nothing else; a sender answers who does not ask for it."""
     cluster = new_cluster_of_verbs(ps=1, worker=1, protocols={PS: sender, WORKER: receiver})
-    with session_at(cluster.target(), seconds=60) as session:
-        step = large_step((PS, WORKER), 2)
-        before = received(cluster)
-        if MIXED[sender, receiver] == REFUSED:
-            with pytest.raises(tf.errors.FailedPreconditionError) as refused:
-                session.run(step)
-            assert re.search(
-                "/job:ps/replica:0/task:0 does not speak grpc.verbs: start it with "
-                'protocol="grpc.verbs"',
-                str(refused.value),
-            ), str(refused.value)
-            return
-        assert session.run(step) == 0.0
-        moved = received(cluster) - before
-    assert moved == (2 * MIB if MIXED[sender, receiver] == BY_VERBS else 0)
+    refusal = (
+        '/job:ps/replica:0/task:0 does not speak grpc+verbs: start it with protocol="grpc+verbs"'
+    )
+    check_mixed(cluster, MIXED[sender, receiver], ("verbs_bytes_received",), refusal, seconds=60)
 
 
-def received(cluster: Cluster) -> int:
-    return int(cluster[WORKER].counters().get("verbs_bytes_received", 0))
-
-
-@with_marks
+@in_a_host
 def test_clients(new_cluster_of_verbs: ClusterFactory) -> None:
     """A session needs no device, an eager context has a server that does; both are served."""
     cluster = new_cluster_of_verbs(ps=1, worker=1)
@@ -122,28 +93,16 @@ def test_clients(new_cluster_of_verbs: ClusterFactory) -> None:
 # --- at rest, and ends ----------------------------------------------------------------------------
 
 
-@with_marks
+@in_a_host
 def test_idle_servers_take_no_processor(new_cluster_of_verbs: ClusterFactory) -> None:
     """After tensors both ways: less than 1 % of a core each."""
     cluster = new_cluster_of_verbs(ps=1, worker=1)
-    for way in ((PS, WORKER), (WORKER, PS)):
-        with session_at(cluster.target(way[1]), seconds=60) as session:
-            assert session.run(large_step(way, 8)) == 0.0
-    time.sleep(2)
-    tasks = {task: psutil.Process(cluster[task].pid) for task in cluster.tasks}
-    before = {task: sum(process.cpu_times()[:2]) for task, process in tasks.items()}
-    began = time.monotonic()
-    time.sleep(20)
-    took = time.monotonic() - began
-    taken = {
-        task: 100 * (sum(process.cpu_times()[:2]) - before[task]) / took
-        for task, process in tasks.items()
-    }
+    taken = cpu_percent_at_rest(cluster, 20, patience=60)
     print(taken)
     assert max(taken.values()) < 1, taken
 
 
-@with_marks
+@in_a_host
 def test_a_receiver_that_dies_leaves_nothing(new_cluster_of_verbs: ClusterFactory) -> None:
     """Nobody tells the sender over RDMA: its signs of life are not answered."""
     cluster = new_cluster_of_verbs(ps=1, worker=1)

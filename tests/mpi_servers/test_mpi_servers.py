@@ -12,18 +12,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 import pytest
 import tensorflow as tf
 
 from common.ar import eventually
+from common.classic import check_mixed, cpu_percent_at_rest, mixed
 from common.fixtures import ClusterFactory
 from common.mpi_job import Job
 from common.pair import MIB, PS, SUM, WORKER, large_step, session_at, summed
 from common.processes import (
     CONNECTS,
     STARTS,
-    Cluster,
     Program,
     own_address,
     run_program,
@@ -147,15 +146,7 @@ def test_two_libraries_in_one_process() -> None:
 
 # --- who speaks with whom -------------------------------------------------------------------------
 
-#: Sender, receiver → what happens to a tensor: over MPI, in the response, or an error.
-BY_MPI, IN_RESPONSE, REFUSED = "by MPI", "in the response", "refused"
-MIXED = {
-    ("grpc", MPI): REFUSED,
-    ("grpc+ar", MPI): REFUSED,
-    (MPI, "grpc"): IN_RESPONSE,
-    (MPI, "grpc+ar"): IN_RESPONSE,
-    (MPI, MPI): BY_MPI,
-}
+MIXED = mixed(MPI)
 
 
 @pytest.mark.parametrize(("sender", "receiver"), MIXED, ids=lambda name: name.replace("+", "_"))
@@ -163,28 +154,13 @@ MIXED = {
 def test_mixed_cluster(
     new_mpi_cluster: ClusterFactory, mpi: str, sender: str, receiver: str
 ) -> None:
-    """A receiver of grpc+mpi asks for MPI and takes nothing else; a sender answers who does not.
-
-    The job has a rank for each task, else no server of grpc+mpi starts.
-    """
+    """The job has a rank for each task, else no server of grpc+mpi starts."""
     cluster = new_mpi_cluster(ps=1, worker=1, clients=1, protocols={PS: sender, WORKER: receiver})
-    with session_at(cluster.target()) as session:
-        step = large_step((PS, WORKER), 2)
-        before = cluster[WORKER].counters()
-        if MIXED[sender, receiver] == REFUSED:
-            with pytest.raises(tf.errors.FailedPreconditionError) as refused:
-                session.run(step)
-            assert re.search(
-                "/job:ps/replica:0/task:0 does not speak grpc.mpi: start it with "
-                'protocol="grpc.mpi", in the same MPI job',
-                str(refused.value),
-            ), str(refused.value)
-            return
-        assert session.run(step) == 0.0
-        after = cluster[WORKER].counters()
-    moved = after["mpi_bytes_received"] - before["mpi_bytes_received"]
-    assert after["pmpi_bytes"] - before["pmpi_bytes"] == moved
-    assert moved == (2 * MIB if MIXED[sender, receiver] == BY_MPI else 0)
+    refusal = (
+        "/job:ps/replica:0/task:0 does not speak grpc+mpi: start it with "
+        'protocol="grpc+mpi", in the same MPI job'
+    )
+    check_mixed(cluster, MIXED[sender, receiver], ("mpi_bytes_received", "pmpi_bytes"), refusal)
 
 
 def test_servers_of_two_jobs() -> None:
@@ -259,29 +235,11 @@ def test_connections_of_servers_are_probed(new_mpi_cluster: ClusterFactory, mpi:
 # --- at rest, and the end -------------------------------------------------------------------------
 
 
-def cpu_percent(cluster: Cluster, seconds: float) -> dict[str, float]:
-    """What each task takes of a core over so long a time."""
-    tasks = {task: psutil.Process(cluster[task].pid) for task in cluster.tasks}
-
-    def used() -> dict[str, float]:
-        times = {task: process.cpu_times() for task, process in tasks.items()}
-        return {task: each.user + each.system for task, each in times.items()}
-
-    before, began = used(), time.monotonic()
-    time.sleep(seconds)
-    took = time.monotonic() - began
-    return {task: 100 * (now - before[task]) / took for task, now in used().items()}
-
-
 @of_debian
 def test_idle_servers_take_no_processor(new_mpi_cluster: ClusterFactory, mpi: str) -> None:
     """After tensors both ways and a session's end: less than 1 % of a core each."""
     cluster = new_mpi_cluster(ps=1, worker=1)
-    for way in ((PS, WORKER), (WORKER, PS)):
-        with session_at(cluster.target(way[1])) as session:
-            assert session.run(large_step(way, 8)) == 0.0
-    time.sleep(2)
-    taken = cpu_percent(cluster, 10)
+    taken = cpu_percent_at_rest(cluster, 10)
     print(mpi, taken)
     assert max(taken.values()) < 1, taken
 

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "tests/conformance/testing.h"
+#include "tests/units/decoding.h"
 #include "tests/units/hex.h"
 #include "third_party/ar_grpc/mpi/messages.h"
 
@@ -16,6 +17,7 @@ using namespace ar_grpc::mpi;  // NOLINT
 using fabric::testing::Check;
 using fabric::testing::CheckCode;
 using fabric::testing::Value;
+using testing::IsRefused;
 
 constexpr char kSevens[] = "07070707070707070707070707070707";
 
@@ -45,14 +47,6 @@ void ThereAndBack() {
   const Ask ask = Value(DecodeAsk(Encode(Ask{Sevens(), 5, 6})));
   Check(ask.job == Sevens() && ask.rank == 5 && ask.tag == 6, "an ask");
   Check(Value(DecodeSent(Encode(Sent{uint64_t{1} << 40}))).size == uint64_t{1} << 40, "an answer");
-}
-
-template <typename Decoded>
-void IsRefused(StatusOr<Decoded> (*decode)(std::string_view), const std::string& whole) {
-  for (size_t size = 0; size < whole.size(); ++size) {
-    CheckCode(decode(whole.substr(0, size)).status(), StatusCode::kInvalidArgument, "malformed");
-  }
-  CheckCode(decode(whole + "x").status(), StatusCode::kInvalidArgument, "malformed");
 }
 
 void NonsenseIsRefused() {

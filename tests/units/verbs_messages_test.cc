@@ -6,6 +6,7 @@
 #include <string>
 
 #include "tests/conformance/testing.h"
+#include "tests/units/decoding.h"
 #include "tests/units/hex.h"
 #include "third_party/ar_grpc/verbs/messages.h"
 
@@ -16,6 +17,7 @@ using namespace ar_grpc::verbs;  // NOLINT
 using fabric::testing::Check;
 using fabric::testing::CheckCode;
 using fabric::testing::Value;
+using testing::IsRefused;
 
 const std::string sevens = "07070707070707070707070707070707";
 
@@ -72,14 +74,6 @@ void ThereAndBack() {
   Check(drop.link == Sevens() && drop.asked == 3 && drop.offered == 4, "a drop");
   const Note note = Value(DecodeNote(Encode(Note{5, false, 6})));
   Check(note.transfer == 5 && !note.written && note.size == 6, "a note");
-}
-
-template <typename Decoded>
-void IsRefused(StatusOr<Decoded> (*decode)(std::string_view), const std::string& whole) {
-  for (size_t size = 0; size < whole.size(); ++size) {
-    CheckCode(decode(whole.substr(0, size)).status(), StatusCode::kInvalidArgument, "malformed");
-  }
-  CheckCode(decode(whole + "x").status(), StatusCode::kInvalidArgument, "malformed");
 }
 
 void NonsenseIsRefused() {

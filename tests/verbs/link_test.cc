@@ -33,6 +33,7 @@ using fabric::testing::CheckCode;
 using fabric::testing::Eventually;
 using fabric::testing::kSlowdown;
 using fabric::testing::kTimeoutMs;
+using fabric::testing::Pattern;
 using fabric::testing::Subject;
 using fabric::testing::Value;
 using protocol::testing::Pool;
@@ -43,7 +44,7 @@ constexpr uint64_t kMiB = uint64_t{1} << 20;
 std::shared_ptr<Bytes> Made(uint64_t size, uint64_t seed) {
   auto bytes = std::make_shared<Bytes>(size);
   for (uint64_t i = 0; i < size; ++i) {
-    (*bytes)[i] = static_cast<uint8_t>((i + seed * 7919) * 2654435761u >> 13);
+    (*bytes)[i] = Pattern(i, seed);
   }
   return bytes;
 }
