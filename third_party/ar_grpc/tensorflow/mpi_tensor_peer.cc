@@ -11,7 +11,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "tensorflow/core/framework/types.h"
 #include "third_party/ar_grpc/mpi/messages.h"
 #include "third_party/ar_grpc/protocol/write_gate.h"
 #include "third_party/ar_grpc/tensorflow/mpi_introduction.h"

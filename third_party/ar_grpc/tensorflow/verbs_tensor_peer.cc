@@ -5,178 +5,29 @@
 #include <atomic>
 #include <cstring>
 #include <mutex>
-#include <optional>
 #include <string>
-#include <unordered_map>
 #include <utility>
-#include <vector>
 
 #include "third_party/ar_grpc/protocol/write_gate.h"
 #include "third_party/ar_grpc/tensorflow/run_later.h"
-#include "third_party/ar_grpc/verbs/introduction.h"
+#include "third_party/ar_grpc/tensorflow/verbs_peer_link.h"
 #include "third_party/ar_grpc/verbs/messages.h"
 #include "third_party/ar_grpc/verbs/receive.h"
 
 namespace ar_grpc {
 namespace {
 
-using tensorflow::Tensor;
-
-// A server of another protocol takes an introduction for a request of a tensor.
-Status OfIntroduction(const Status& status, const std::string& target) {
-  if (status.code() != StatusCode::kInvalidArgument && status.code() != StatusCode::kInternal &&
-      status.code() != StatusCode::kUnimplemented) {
-    return status;
-  }
-  return Status(StatusCode::kFailedPrecondition,
-                target + " does not speak grpc+verbs: start it with protocol=\"grpc+verbs\" (it " +
-                    "answered: " + status.message() + ")");
-}
-
-// What a receiver knows of one peer: the link to it, which is made when it is first needed and when
-// the last one has ended, and how large its tensors were. Makes the calls. Thread-safe.
-class VerbsLink : public std::enable_shared_from_this<VerbsLink> {
- public:
-  using Known = std::function<void(const StatusOr<verbs::NamedLink>&)>;
-
-  VerbsLink(fabric::Context* context, std::shared_ptr<const TensorCaller> caller)
-      : context_(context), caller_(std::move(caller)) {}
-
-  const std::string& target() const { return caller_->target; }
-
-  // Calls `known`, perhaps before it returns.
-  void WhenKnown(Known known) {
-    std::optional<verbs::NamedLink> link;
-    bool first = false;
-    {
-      std::lock_guard<std::mutex> lock(mu_);
-      if (link_.has_value() && link_->link->status().ok()) {
-        link = link_;
-      } else {
-        link_.reset();
-        waiting_.push_back(std::move(known));
-        first = waiting_.size() == 1;
-      }
-    }
-    if (link.has_value()) return known(*link);
-    if (!first) return;
-    verbs::MakeLink(
-        context_,
-        [self = shared_from_this()](const verbs::Introduce& introduce,
-                                    std::function<void(StatusOr<verbs::Introduced>)> answered) {
-          self->Call(introduce, verbs::Introduced::kBytes,
-                     [self, answered](const Status& status, const std::string& bytes) {
-                       if (!status.ok()) return answered(OfIntroduction(status, self->target()));
-                       answered(verbs::DecodeIntroduced(bytes));
-                     });
-        },
-        [weak = weak_from_this()] {
-          if (const auto self = weak.lock()) self->OnEnded();
-        },
-        [self = shared_from_this()](const StatusOr<verbs::NamedLink>& made) {
-          self->OnMade(made);
-        });
-  }
-
-  // A call of our own whose answer has `size` bytes. kCancelled after Close.
-  template <typename Message>
-  void Call(const Message& message, uint64_t size,
-            std::function<void(const Status&, const std::string& answer)> done) {
-    struct Answer {
-      std::string bytes;
-      TensorCaller::Chunk chunk;
-    };
-    auto answer = std::make_shared<Answer>();
-    answer->bytes.resize(size);
-    answer->chunk.into = reinterpret_cast<uint8_t*>(answer->bytes.data());
-    answer->chunk.size = size;
-    answer->chunk.gate = std::make_shared<protocol::WriteGate>();
-    tensorflow::RecvTensorRequest request;
-    Pack(message, request.mutable_transport_options());
-    {
-      // Under the lock: once Close has it, no call may be made.
-      std::lock_guard<std::mutex> lock(mu_);
-      if (!closed_) {
-        return caller_->call(nullptr, request, &answer->chunk,
-                             [answer, done](const tensorflow::Status& status) {
-                               done(FromTensorFlow(status), answer->bytes);
-                             });
-      }
-    }
-    done(Closed(), answer->bytes);
-  }
-
-  // To be called while calls can be made; none are made after it.
-  void Close() {
-    std::optional<verbs::NamedLink> link;
-    {
-      std::lock_guard<std::mutex> lock(mu_);
-      closed_ = true;
-      link.swap(link_);
-    }
-    if (link.has_value()) {
-      link->link->End(Closed());
-    }
-  }
-
-  uint64_t RoomFor(const std::string& key) {
-    std::lock_guard<std::mutex> lock(mu_);
-    const auto found = sizes_.find(key);
-    return found == sizes_.end() ? 0 : found->second;
-  }
-  void Remember(const std::string& key, uint64_t size) {
-    std::lock_guard<std::mutex> lock(mu_);
-    if (sizes_.size() >= kMostSizes) sizes_.clear();
-    sizes_[key] = size;
-  }
-
- private:
-  static Status Closed() {
-    return Status(StatusCode::kUnavailable, "this end receives nothing any more");
-  }
-
-  static constexpr size_t kMostSizes = 16384;
-
-  void OnMade(const StatusOr<verbs::NamedLink>& made) {
-    std::vector<Known> waiting;
-    bool closed = false;
-    {
-      std::lock_guard<std::mutex> lock(mu_);
-      waiting.swap(waiting_);
-      closed = closed_;
-      if (made.ok() && !closed) link_ = *made;
-    }
-    if (made.ok() && closed) made->link->End(Closed());
-    for (const Known& known : waiting) known(made);
-  }
-
-  // Lets its memory go now, and not only when the next one is made.
-  void OnEnded() {
-    std::optional<verbs::NamedLink> gone;
-    std::lock_guard<std::mutex> lock(mu_);
-    if (link_.has_value() && !link_->link->status().ok()) gone.swap(link_);
-  }
-
-  fabric::Context* const context_;
-  const std::shared_ptr<const TensorCaller> caller_;
-  std::mutex mu_;
-  // Guarded by mu_.
-  bool closed_ = false;
-  std::optional<verbs::NamedLink> link_;
-  std::vector<Known> waiting_;  // not empty: a link is being made
-  std::unordered_map<std::string, uint64_t> sizes_;
-};
-
 // One transfer, from the introduction to the last byte. A cancel reaches whichever part of it is
 // under way; while the request's call is, that ends first, since it has the response.
 class VerbsReceive : public std::enable_shared_from_this<VerbsReceive> {
  public:
-  VerbsReceive(std::shared_ptr<VerbsLink> link, tensorflow::CallOptions* options,
+  VerbsReceive(std::shared_ptr<VerbsPeerLink> link, tensorflow::CallOptions* options,
                tensorflow::StatusCallback done)
       : link_(std::move(link)), options_(options), done_(std::move(done)) {}
   virtual ~VerbsReceive() = default;
 
-  // Nothing ends before it returns: who waits for the end may delete what makes the calls.
+  // It may have ended, in another thread, when this returns: nothing here uses what makes the calls
+  // after the end.
   void Start() {
     const auto self = shared_from_this();
     if (options_ != nullptr) {
@@ -184,7 +35,7 @@ class VerbsReceive : public std::enable_shared_from_this<VerbsReceive> {
       options_->SetCancelCallback([self] { self->Cancel(); });
     }
     link_->WhenKnown([self](const StatusOr<verbs::NamedLink>& link) {
-      // Not in this thread, in which Start may still run.
+      // Not in this thread, which may have locks that the end takes.
       RunLater([self, link] { self->OnLinked(link); });
     });
   }
@@ -203,7 +54,7 @@ class VerbsReceive : public std::enable_shared_from_this<VerbsReceive> {
   virtual void OnCancel() {}
 
   static Status Cancelled() { return Status(StatusCode::kCancelled, "the receive was cancelled"); }
-  VerbsLink& link() { return *link_; }
+  VerbsPeerLink& link() { return *link_; }
   tensorflow::CallOptions* call_options() { return options_ == nullptr ? nullptr : &call_; }
 
  private:
@@ -312,7 +163,7 @@ class VerbsReceive : public std::enable_shared_from_this<VerbsReceive> {
     done(status);
   }
 
-  const std::shared_ptr<VerbsLink> link_;
+  const std::shared_ptr<VerbsPeerLink> link_;
   // The caller's; nullptr: nobody cancels.
   tensorflow::CallOptions* const options_;
   tensorflow::StatusCallback done_;
@@ -328,7 +179,7 @@ class VerbsReceive : public std::enable_shared_from_this<VerbsReceive> {
 
 class TensorReceive final : public VerbsReceive {
  public:
-  TensorReceive(std::shared_ptr<VerbsLink> link, tensorflow::CallOptions* options,
+  TensorReceive(std::shared_ptr<VerbsPeerLink> link, tensorflow::CallOptions* options,
                 tensorflow::StatusCallback done, const tensorflow::RecvTensorRequest& request,
                 tensorflow::TensorResponse* response,
                 TensorPeer::Call<tensorflow::RecvTensorRequest> call)
@@ -363,7 +214,7 @@ class TensorReceive final : public VerbsReceive {
 
 class BufferReceive final : public VerbsReceive {
  public:
-  BufferReceive(std::shared_ptr<VerbsLink> link, tensorflow::CallOptions* options,
+  BufferReceive(std::shared_ptr<VerbsPeerLink> link, tensorflow::CallOptions* options,
                 tensorflow::StatusCallback done,
                 std::shared_ptr<tensorflow::RecvBufRequest> request,
                 tensorflow::RecvBufResponse* response,
@@ -405,7 +256,7 @@ class BufferReceive final : public VerbsReceive {
 class VerbsTensorPeer final : public TensorPeer {
  public:
   VerbsTensorPeer(fabric::Context* context, std::shared_ptr<const TensorCaller> caller)
-      : link_(std::make_shared<VerbsLink>(context, std::move(caller))) {}
+      : link_(std::make_shared<VerbsPeerLink>(context, std::move(caller))) {}
   ~VerbsTensorPeer() override { link_->Close(); }
 
   void ReceiveTensor(tensorflow::CallOptions* options, const tensorflow::RecvTensorRequest& request,
@@ -428,7 +279,7 @@ class VerbsTensorPeer final : public TensorPeer {
   }
 
  private:
-  const std::shared_ptr<VerbsLink> link_;
+  const std::shared_ptr<VerbsPeerLink> link_;
 };
 
 }  // namespace
