@@ -2,6 +2,7 @@
 #ifndef THIRD_PARTY_AR_GRPC_TENSORFLOW_PROTOCOL_NAMES_H_
 #define THIRD_PARTY_AR_GRPC_TENSORFLOW_PROTOCOL_NAMES_H_
 
+#include <array>
 #include <string>
 
 #include "absl/strings/string_view.h"
@@ -15,6 +16,8 @@ inline constexpr absl::string_view kMpiProtocol = "grpc+mpi";
 inline constexpr absl::string_view kMpiScheme = "grpc+mpi://";
 inline constexpr absl::string_view kVerbsProtocol = "grpc+verbs";
 inline constexpr absl::string_view kVerbsScheme = "grpc+verbs://";
+inline constexpr std::array<absl::string_view, 3> kOurSchemes = {kArScheme, kMpiScheme,
+                                                                 kVerbsScheme};
 // The scheme under which servers of every protocol announce themselves (`Server.target`).
 inline constexpr absl::string_view kStockScheme = "grpc://";
 

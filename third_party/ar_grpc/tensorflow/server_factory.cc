@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/string_view.h"
 #include "tensorflow/core/distributed_runtime/server_lib.h"
 #include "tensorflow/core/platform/errors.h"
 #include "tensorflow/core/protobuf/tensorflow_server.pb.h"
@@ -23,27 +24,50 @@
 namespace ar_grpc {
 namespace {
 
-tensorflow::Status Init(std::unique_ptr<TensorServer> server,
-                        const tensorflow::ServerFactory::Options& options,
-                        std::unique_ptr<tensorflow::ServerInterface>* out_server) {
-  TF_RETURN_IF_ERROR(server->InitFor(options.local_device_mgr));
-  *out_server = std::move(server);
-  return tensorflow::OkStatus();
-}
-
-class ArServerFactory : public tensorflow::ServerFactory {
+// Makes the servers of one protocol.
+class ProtocolFactory final : public tensorflow::ServerFactory {
  public:
+  // What keeps a server from starting, before anything is made.
+  using Check = tensorflow::Status (*)(const tensorflow::ServerDef& server_def);
+  // Makes a server that is not initialized yet.
+  using Make = tensorflow::Status (*)(const tensorflow::ServerDef& server_def,
+                                      std::unique_ptr<TensorServer>* server);
+
+  ProtocolFactory(absl::string_view protocol, Check check, Make make)
+      : protocol_(protocol), check_(check), make_(make) {}
+
   bool AcceptsOptions(const tensorflow::ServerDef& server_def) override {
-    return server_def.protocol() == kArProtocol;
+    return server_def.protocol() == protocol_;
   }
 
   tensorflow::Status NewServer(const tensorflow::ServerDef& server_def, const Options& options,
                                std::unique_ptr<tensorflow::ServerInterface>* out_server) override {
-    std::shared_ptr<protocol::Node> node;
-    TF_RETURN_IF_ERROR(NewServerNode(&node));
-    return Init(std::make_unique<ArServer>(server_def, std::move(node)), options, out_server);
+    std::unique_ptr<TensorServer> server;
+    TF_RETURN_IF_ERROR(make_(server_def, &server));
+    TF_RETURN_IF_ERROR(server->InitFor(options.local_device_mgr));
+    *out_server = std::move(server);
+    return tensorflow::OkStatus();
   }
+
+  tensorflow::Status CheckServer(const tensorflow::ServerDef& server_def) const {
+    return check_(server_def);
+  }
+
+ private:
+  const absl::string_view protocol_;
+  const Check check_;
+  const Make make_;
 };
+
+tensorflow::Status CheckArServer(const tensorflow::ServerDef&) { return CheckClient(); }
+
+tensorflow::Status MakeArServer(const tensorflow::ServerDef& server_def,
+                                std::unique_ptr<TensorServer>* server) {
+  std::shared_ptr<protocol::Node> node;
+  TF_RETURN_IF_ERROR(NewServerNode(&node));
+  *server = std::make_unique<ArServer>(server_def, std::move(node));
+  return tensorflow::OkStatus();
+}
 
 int TasksOf(const tensorflow::ServerDef& server_def) {
   int tasks = 0;
@@ -61,21 +85,18 @@ StatusOr<mpi::Channel*> MpiChannelFor(const tensorflow::ServerDef& server_def) {
   return *channel;
 }
 
-class MpiServerFactory : public tensorflow::ServerFactory {
- public:
-  bool AcceptsOptions(const tensorflow::ServerDef& server_def) override {
-    return server_def.protocol() == kMpiProtocol;
-  }
+tensorflow::Status CheckMpiServer(const tensorflow::ServerDef& server_def) {
+  return ToTensorFlow(MpiChannelFor(server_def).status());
+}
 
-  tensorflow::Status NewServer(const tensorflow::ServerDef& server_def, const Options& options,
-                               std::unique_ptr<tensorflow::ServerInterface>* out_server) override {
-    const StatusOr<mpi::Channel*> channel = MpiChannelFor(server_def);
-    if (!channel.ok()) return ToTensorFlow(channel.status());
-    return Init(
-        std::make_unique<TensorServer>(server_def, std::make_shared<MpiTensorChannel>(*channel)),
-        options, out_server);
-  }
-};
+tensorflow::Status MakeMpiServer(const tensorflow::ServerDef& server_def,
+                                 std::unique_ptr<TensorServer>* server) {
+  const StatusOr<mpi::Channel*> channel = MpiChannelFor(server_def);
+  if (!channel.ok()) return ToTensorFlow(channel.status());
+  *server =
+      std::make_unique<TensorServer>(server_def, std::make_shared<MpiTensorChannel>(*channel));
+  return tensorflow::OkStatus();
+}
 
 // Opens the process's RDMA device.
 StatusOr<fabric::Context*> VerbsForServer() {
@@ -87,38 +108,36 @@ StatusOr<fabric::Context*> VerbsForServer() {
                 "grpc+verbs needs an RDMA device that can be used: " + available.message());
 }
 
-class VerbsServerFactory : public tensorflow::ServerFactory {
- public:
-  bool AcceptsOptions(const tensorflow::ServerDef& server_def) override {
-    return server_def.protocol() == kVerbsProtocol;
-  }
+tensorflow::Status CheckVerbsServer(const tensorflow::ServerDef&) {
+  return ToTensorFlow(VerbsForServer().status());
+}
 
-  tensorflow::Status NewServer(const tensorflow::ServerDef& server_def, const Options& options,
-                               std::unique_ptr<tensorflow::ServerInterface>* out_server) override {
-    const StatusOr<fabric::Context*> verbs = VerbsForServer();
-    if (!verbs.ok()) return ToTensorFlow(verbs.status());
-    return Init(
-        std::make_unique<TensorServer>(server_def, std::make_shared<VerbsTensorChannel>(*verbs)),
-        options, out_server);
-  }
-};
+tensorflow::Status MakeVerbsServer(const tensorflow::ServerDef& server_def,
+                                   std::unique_ptr<TensorServer>* server) {
+  const StatusOr<fabric::Context*> verbs = VerbsForServer();
+  if (!verbs.ok()) return ToTensorFlow(verbs.status());
+  *server =
+      std::make_unique<TensorServer>(server_def, std::make_shared<VerbsTensorChannel>(*verbs));
+  return tensorflow::OkStatus();
+}
 
 // The registry owns its factories for the life of the process.
 const bool registered = [] {
-  tensorflow::ServerFactory::Register("AR_GRPC_SERVER", new ArServerFactory);
-  tensorflow::ServerFactory::Register("AR_GRPC_MPI_SERVER", new MpiServerFactory);
-  tensorflow::ServerFactory::Register("AR_GRPC_VERBS_SERVER", new VerbsServerFactory);
+  const auto add = [](const char* name, absl::string_view protocol, ProtocolFactory::Check check,
+                      ProtocolFactory::Make make) {
+    tensorflow::ServerFactory::Register(name, new ProtocolFactory(protocol, check, make));
+  };
+  add("AR_GRPC_SERVER", kArProtocol, CheckArServer, MakeArServer);
+  add("AR_GRPC_MPI_SERVER", kMpiProtocol, CheckMpiServer, MakeMpiServer);
+  add("AR_GRPC_VERBS_SERVER", kVerbsProtocol, CheckVerbsServer, MakeVerbsServer);
   return true;
 }();
 
 tensorflow::Status CheckServer(const tensorflow::ServerDef& server_def) {
   tensorflow::ServerFactory* factory = nullptr;
   TF_RETURN_IF_ERROR(tensorflow::ServerFactory::GetFactory(server_def, &factory));
-  if (server_def.protocol() == kArProtocol) return CheckClient();
-  if (server_def.protocol() == kMpiProtocol)
-    return ToTensorFlow(MpiChannelFor(server_def).status());
-  if (server_def.protocol() == kVerbsProtocol) return ToTensorFlow(VerbsForServer().status());
-  return tensorflow::OkStatus();
+  const auto* const ours = dynamic_cast<const ProtocolFactory*>(factory);
+  return ours == nullptr ? tensorflow::OkStatus() : ours->CheckServer(server_def);
 }
 
 }  // namespace

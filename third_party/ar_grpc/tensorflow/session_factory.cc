@@ -4,6 +4,7 @@
 
 #include "tensorflow/core/common_runtime/session_factory.h"
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -20,9 +21,9 @@ namespace {
 class ArSessionFactory : public tensorflow::SessionFactory {
  public:
   bool AcceptsOptions(const tensorflow::SessionOptions& options) override {
-    return absl::StartsWith(options.target, kArScheme) ||
-           absl::StartsWith(options.target, kMpiScheme) ||
-           absl::StartsWith(options.target, kVerbsScheme);
+    return std::any_of(
+        kOurSchemes.begin(), kOurSchemes.end(),
+        [&options](absl::string_view scheme) { return absl::StartsWith(options.target, scheme); });
   }
 
   tensorflow::Status NewSession(const tensorflow::SessionOptions& options,
