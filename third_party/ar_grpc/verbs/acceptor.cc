@@ -181,14 +181,14 @@ void Acceptor::Introduce(const verbs::Introduce& introduce, Answer answer) {
 Status Acceptor::OnMade(const Token& name,
                         StatusOr<std::unique_ptr<fabric::Connection>> connection) {
   if (!connection.ok()) return connection.status();
-  // The link itself is known only when it may have ended already.
-  const auto self = std::make_shared<std::atomic<const Link*>>(nullptr);
+  // Which link has ended; Start tells it only when that may have happened already.
+  const auto which = std::make_shared<std::atomic<const Link*>>(nullptr);
   StatusOr<std::shared_ptr<Link>> link =
-      Link::Start(std::move(*connection), nullptr, [weak = weak_from_this(), name, self] {
-        if (const auto acceptor = weak.lock()) acceptor->OnEnded(name, *self);
+      Link::Start(std::move(*connection), nullptr, [weak = weak_from_this(), name, which] {
+        if (const auto self = weak.lock()) self->OnEnded(name, *which);
       });
   if (!link.ok()) return link.status();
-  *self = link->get();
+  *which = link->get();
   bool closed = false;
   {
     std::lock_guard<std::mutex> lock(mu_);

@@ -36,16 +36,10 @@ StatusOr<std::shared_ptr<Link>> Link::Start(std::unique_ptr<fabric::Connection> 
   const Status status = Reactor::Get().Add(link->connection_->wake_fd(), [weak] {
     if (const std::shared_ptr<Link> self = weak.lock()) self->Turn();
   });
-  if (!status.ok()) {
-    link->ended_ = nullptr;
-    return status;
-  }
+  if (!status.ok()) return status;
   // What came before that wakes nobody.
   const Status started = StartOnReactor([link] { link->Turn(); });
-  if (!started.ok()) {
-    link->ended_ = nullptr;
-    return started;
-  }
+  if (!started.ok()) return started;
   link->Beat();
   return link;
 }
@@ -102,12 +96,17 @@ void Link::Release(uint64_t transfer) {
   Expected released;  // ends without the lock
   std::lock_guard<std::mutex> lock(mu_);
   const auto found = expected_.find(transfer);
-  if (found == expected_.end()) return;
-  released = std::move(found->second);
+  if (found != expected_.end()) released = TakeOut(found);
+}
+
+Link::Expected Link::TakeOut(std::map<uint64_t, Expected>::iterator found) {
+  Expected taken = std::move(found->second);
   expected_.erase(found);
-  if (released.noted) return;
-  kept_bytes_ -= released.block->size();
-  AllCounts().kept_bytes -= released.block->size();
+  if (!taken.noted) {
+    kept_bytes_ -= taken.block->size();
+    AllCounts().kept_bytes -= taken.block->size();
+  }
+  return taken;
 }
 
 void Link::Write(uint64_t transfer, const Destination& destination, const void* from, uint64_t size,
@@ -218,12 +217,7 @@ Status Link::TakeNote(const Note& note) {
     if (note.written && note.size > found->second.block->size()) {
       return Broken("the peer says that it wrote more than there is room for");
     }
-    expected = std::move(found->second);
-    expected_.erase(found);
-    if (!expected.noted) {
-      kept_bytes_ -= expected.block->size();
-      AllCounts().kept_bytes -= expected.block->size();
-    }
+    expected = TakeOut(found);
   }
   if (note.written) AllCounts().received += note.size;
   if (!expected.noted) return Status();

@@ -100,10 +100,13 @@ class Link : public std::enable_shared_from_this<Link> {
   void Beat();
   // On the reactor.
   void Turn();
-  // A round of them, or all: `*more`.
-  Status TakeNotes(bool* more);
+  // Sends what is due; `*waits`: there was no room for all of it.
   Status SendNotes(bool* waits);
+  // Takes a round of those that have come; `*more`: there may be others.
+  Status TakeNotes(bool* more);
   Status TakeNote(const Note& note);
+  // Requires mu_.
+  Expected TakeOut(std::map<uint64_t, Expected>::iterator found);
   void OnGone();
 
   const std::shared_ptr<Landing> landing_;

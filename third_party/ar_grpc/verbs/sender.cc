@@ -38,9 +38,9 @@ Sender::Sender(fabric::Context* context)
 
 Sender::~Sender() { acceptor_->Close(); }
 
-bool Sender::Gone(const Token& link, const Name& name) {
+bool Sender::Gone(const Name& name) {
   // The end of a link takes its transfers along; one that came before found nothing.
-  if (acceptor_->Find(link) != nullptr) return false;
+  if (acceptor_->Find(name.first) != nullptr) return false;
   Transfer gone;  // ends without the lock
   std::lock_guard<std::mutex> lock(state_->mu);
   const auto found = state_->transfers.find(name);
@@ -103,7 +103,7 @@ void Sender::Answer(const Ask& ask, Source source, Answered answered) {
     return answered(std::variant<Written, Held>(Written{known->size}));
   }
   if (known.has_value()) return answered(NotNow());
-  if (Gone(ask.link, name)) return answered(NoLink());
+  if (Gone(name)) return answered(NoLink());
   Write(link, name, ask.transfer, *ask.destination, std::move(source),
         [answered = std::move(answered), size](const Status& status) {
           if (!status.ok()) return answered(status);
@@ -125,7 +125,7 @@ StatusOr<Held> Sender::Hold(const Ask& ask, Source source) {
       entry->second.source = std::move(source);
     }
   }
-  if (Gone(ask.link, name)) return NoLink();
+  if (Gone(name)) return NoLink();
   return held;
 }
 
@@ -162,7 +162,7 @@ void Sender::Drop(const verbs::Drop& drop) {
     gone = std::exchange(entry->second.source, {});
     End(state_.get(), name, Stage::kDropped);
   }
-  if (!Gone(drop.link, name)) link->Refuse(drop.offered);
+  if (!Gone(name)) link->Refuse(drop.offered);
 }
 
 size_t Sender::held() const {

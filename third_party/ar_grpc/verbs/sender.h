@@ -76,11 +76,11 @@ class Sender {
     std::deque<Name> over;               // likewise: kWritten and kDropped, the oldest first
   };
 
-  // `link` ends meanwhile: then nothing of it is left.
-  bool Gone(const Token& link, const Name& name);
+  // Whether the transfer's link has ended meanwhile; then nothing of the transfer is left.
+  bool Gone(const Name& name);
   // Requires mu of `state`.
   static void End(State* state, const Name& name, Stage stage);
-  // To write for; `name` is of what was asked for.
+  // Writes, and records the end under `name`, of what was asked for. The note is `transfer`'s.
   void Write(const std::shared_ptr<Link>& link, const Name& name, uint64_t transfer,
              const Destination& destination, Source source, std::function<void(Status)> done);
 

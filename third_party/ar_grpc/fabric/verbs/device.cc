@@ -263,8 +263,9 @@ StatusOr<std::vector<abi::GidEntry>> Device::QueryGids(
   std::vector<abi::GidEntry> entries(std::min(most, kMostGids));
   const ssize_t count =
       library_.query_gid_table(context_, entries.data(), entries.size(), 0, sizeof(abi::GidEntry));
-  if (count < 0)
+  if (count < 0) {
     return DeviceStatus(static_cast<int>(-count), "the GIDs of " + PortName(device_name_, port));
+  }
   entries.resize(std::min<size_t>(count, entries.size()));
   return entries;
 }

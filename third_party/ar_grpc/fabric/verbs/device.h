@@ -126,7 +126,7 @@ class Device : public std::enable_shared_from_this<Device> {
   Status Prepare();
   Candidate Describe(uint8_t port, int numa_node) const;
   StatusOr<PortState> QueryPort(uint8_t port) const;
-  // Of all ports; `attributes` are one's.
+  // The table of all ports; `port` and its `attributes` are of the one that it is wanted for.
   StatusOr<std::vector<abi::GidEntry>> QueryGids(uint8_t port,
                                                  const abi::PortAttributes& attributes) const;
   // The names of a port, or of the only one that the settings allow.
