@@ -99,7 +99,7 @@ VERBS = {
     "frame_test": [f"fabric/verbs/{name}.cc" for name in ("address", "frame", "remote_key")],
     "frame_stream_test": ["fabric/verbs/frame_stream.cc", "fabric/verbs/stream_frame.cc"],
     "iwarp_test": _VERBS,
-    "landing_test": _VERBS,
+    "bounce_test": _VERBS,
     # The subject of conformance_test, and others of tests/conformance.
     "link_test": [
         "tests/verbs/conformance_test.cc",

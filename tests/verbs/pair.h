@@ -119,6 +119,13 @@ inline Status GetNow(Connection& connection, const Key& key, uint64_t offset, vo
   return got.Get();
 }
 
+inline Status PutNow(Connection& connection, const Key& key, uint64_t offset, const void* from,
+                     size_t size) {
+  Awaited<Status> got;
+  connection.Put(key, offset, from, size, nullptr, [&got](Status status) { got.Set(status); });
+  return got.Get();
+}
+
 inline void CloseNow(Connection& connection) {
   Awaited<bool> closed;
   connection.Close([&closed] { closed.Set(true); });

@@ -22,15 +22,15 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 #: Program → its arguments, its drivers, and how often it says what when all is well.
 PROGRAMS = {
+    "bounce_test": ((), ("rxe",), 1, "ok bounce\n"),
     "completions_test": ((), ("rxe",), 9, "ok completions: "),
     "conformance_test": (("verbs",), machine.DRIVERS, 1, "\n42 cases over verbs\n"),
     "failures_test": ((), machine.DRIVERS, 1, " calls failed\n"),
     "iwarp_test": ((), ("siw",), 4, "ok iwarp: "),
-    "landing_test": ((), ("rxe",), 1, "ok landing\n"),
     "read_test": ((), machine.DRIVERS, 17, "ok verbs: "),
 }
 #: Of those, what runs under Valgrind, too, which takes up to three minutes each.
-UNDER_VALGRIND = ("conformance_test", "landing_test", "read_test")
+UNDER_VALGRIND = ("conformance_test", "bounce_test", "read_test")
 CASES = [(name, driver) for name, (_, drivers, _, _) in PROGRAMS.items() for driver in drivers]
 #: It tells of each error, and its program then ends with this status.
 MEMCHECK = ("valgrind", "--quiet", "--error-exitcode=99", "--num-callers=30")

@@ -27,7 +27,7 @@ OTHER_KIB = 120
 
 @pytest.fixture(scope="module")
 def built() -> Path:
-    names = ["landing_test", "scale_program"]
+    names = ["bounce_test", "scale_program"]
     return cpp.build("verbs", names, ["plain"]) / "plain/tests/verbs"
 
 
@@ -126,10 +126,10 @@ def test_a_round_trip_costs_one_event(built: Path) -> None:
 
 
 def test_reads_into_memory_that_is_not_registered(built: Path) -> None:
-    assert said(built / "landing_test").endswith("ok landing\n")
+    assert said(built / "bounce_test").endswith("ok bounce\n")
 
 
 @pytest.mark.parametrize("case", ["limited", "none"])
 def test_an_ordinary_user_who_may_lock_little(built: Path, case: str) -> None:
     """`none`: not even a connection. `limited`: what is refused is read by way of what is not."""
-    assert said(built / "landing_test", case).endswith("ok landing\n")
+    assert said(built / "bounce_test", case).endswith("ok bounce\n")

@@ -10,15 +10,15 @@
 namespace ar_grpc::fabric::verbs {
 namespace {
 
-// Pieces that a READ has at once whose target was refused: as many as hide the copies.
-constexpr size_t kPiecesOfARead = 4;
+// Pieces that a transfer has at once whose memory was refused: as many as hide the copies.
+constexpr size_t kPiecesOfOne = 4;
 
 Status Invalid(const char* why) { return Status(StatusCode::kInvalidArgument, why); }
 
 }  // namespace
 
 VerbsConnection::VerbsConnection(std::shared_ptr<QueuePair> pair, uint64_t peer_seal)
-    : pair_(std::move(pair)), landing_(pair_->device()->Landing()), peer_seal_(peer_seal) {}
+    : pair_(std::move(pair)), bounce_(pair_->device()->Bounce()), peer_seal_(peer_seal) {}
 
 VerbsConnection::~VerbsConnection() { pair_->Close({}); }
 
@@ -66,15 +66,15 @@ void VerbsConnection::Start(const TwoEnds& ends, const Transfer& transfer, const
     return;
   }
   if (!operation->region) {
-    StatusOr<LandingPool::Pieces> pieces = RegisterOrLand(ends, transfer, range, operation.get());
+    StatusOr<BouncePool::Pieces> pieces = RegisterOrBounce(ends, transfer, range, operation.get());
     if (!pieces.ok()) {
       if (done) done(pieces.status());
       return;
     }
     if (!pieces->empty()) {
       // The target of a READ is not const.
-      return ReadByWayOf(std::move(*pieces), ends.pair, *operation, const_cast<void*>(range.local),
-                         std::move(keep), std::move(done));
+      return BounceBy(std::move(*pieces), ends.pair, *operation, const_cast<void*>(range.local),
+                      std::move(keep), std::move(done));
     }
   }
   operation->keep = std::move(keep);
@@ -82,24 +82,24 @@ void VerbsConnection::Start(const TwoEnds& ends, const Transfer& transfer, const
   ends.pair->Submit(std::move(operation));
 }
 
-StatusOr<LandingPool::Pieces> VerbsConnection::RegisterOrLand(const TwoEnds& ends,
-                                                              const Transfer& transfer,
-                                                              const Range& range,
-                                                              Operation* operation) {
+StatusOr<BouncePool::Pieces> VerbsConnection::RegisterOrBounce(const TwoEnds& ends,
+                                                               const Transfer& transfer,
+                                                               const Range& range,
+                                                               Operation* operation) {
   const std::shared_ptr<Device>& device = ends.pair->device();
   // Over iWARP a peer may write what a READ lands in, and pieces are shared by all peers.
-  const bool can_land = transfer.opcode == abi::kRdmaRead && !device->iwarp();
-  const bool is_small = can_land && range.size <= LandingPool::kPieceBytes;
+  const bool can_bounce = transfer.opcode != abi::kRdmaRead || !device->iwarp();
+  const bool is_small = can_bounce && range.size <= BouncePool::kPieceBytes;
   if (is_small) {
-    if (LandingPool::Pieces piece = ends.landing->Take(1); !piece.empty()) return piece;
+    if (BouncePool::Pieces piece = ends.bounce->Take(1); !piece.empty()) return piece;
   }
   StatusOr<std::shared_ptr<MemoryRegion>> region =
       MemoryRegion::Register(device, range.local, range.size, LocalAccess(*device, transfer));
-  LandingPool::Pieces pieces;
+  BouncePool::Pieces pieces;
   const bool refused = region.status().code() == StatusCode::kResourceExhausted;
-  if (can_land && refused) pieces = ends.landing->Take(kPiecesOfARead);
+  if (can_bounce && refused) pieces = ends.bounce->Take(kPiecesOfOne);
   // After what it is for, which does not wait for it.
-  if (is_small || (can_land && refused)) ends.landing->Ask();
+  if (is_small || (can_bounce && refused)) ends.bounce->Ask();
   if (region.ok()) {
     operation->region = std::move(*region);
   } else if (pieces.empty()) {

@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "third_party/ar_grpc/fabric/fabric.h"
-#include "third_party/ar_grpc/fabric/verbs/landing.h"
+#include "third_party/ar_grpc/fabric/verbs/bounce_pool.h"
 #include "third_party/ar_grpc/fabric/verbs/queue_pair.h"
 
 namespace ar_grpc::fabric::verbs {
@@ -77,24 +77,25 @@ class VerbsConnection final : public Connection {
   // What outlives the connection while an operation is under way.
   struct TwoEnds {
     std::shared_ptr<QueuePair> pair;
-    std::shared_ptr<LandingPool> landing;
+    std::shared_ptr<BouncePool> bounce;
     uint64_t peer_seal;
   };
-  TwoEnds Ends() const { return {pair_, landing_, peer_seal_}; }
+  TwoEnds Ends() const { return {pair_, bounce_, peer_seal_}; }
 
   static void Start(const TwoEnds& ends, const Transfer& transfer, const Range& range,
                     std::shared_ptr<const void> keep, Done done);
   // Fills `operation` in, but for `keep` and `done`; no region where the range is not registered.
   static Status Prepare(const TwoEnds& ends, const Transfer& transfer, const Range& range,
                         Operation* operation);
-  // For a range that is not registered: `operation` gets a region for it alone, or it is to be read
-  // by way of the pieces that are returned.
-  static StatusOr<LandingPool::Pieces> RegisterOrLand(const TwoEnds& ends, const Transfer& transfer,
-                                                      const Range& range, Operation* operation);
+  // For a range that is not registered: `operation` gets a region for it alone, or its bytes are to
+  // go by way of the pieces that are returned.
+  static StatusOr<BouncePool::Pieces> RegisterOrBounce(const TwoEnds& ends,
+                                                       const Transfer& transfer, const Range& range,
+                                                       Operation* operation);
   static int LocalAccess(const Device& device, const Transfer& transfer);
 
   const std::shared_ptr<QueuePair> pair_;
-  const std::shared_ptr<LandingPool> landing_;
+  const std::shared_ptr<BouncePool> bounce_;
   const uint64_t peer_seal_;
 };
 

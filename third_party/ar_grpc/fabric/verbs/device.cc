@@ -14,7 +14,7 @@
 #include "third_party/ar_grpc/base/os.h"
 #include "third_party/ar_grpc/base/reactor.h"
 #include "third_party/ar_grpc/fabric/verbs/flow_control.h"
-#include "third_party/ar_grpc/fabric/verbs/landing.h"
+#include "third_party/ar_grpc/fabric/verbs/bounce_pool.h"
 #include "third_party/ar_grpc/fabric/verbs/numa.h"
 #include "third_party/ar_grpc/fabric/verbs/port_names.h"
 
@@ -289,11 +289,11 @@ StatusOr<uint16_t> Device::PartitionKey(uint8_t port, const abi::PortAttributes&
                       "that place in the partition table of " + name + " is empty");
 }
 
-std::shared_ptr<LandingPool> Device::Landing() {
+std::shared_ptr<BouncePool> Device::Bounce() {
   std::lock_guard<std::mutex> lock(mu_);
-  std::shared_ptr<LandingPool> landing = landing_.lock();
-  if (!landing) landing_ = landing = std::make_shared<LandingPool>(shared_from_this());
-  return landing;
+  std::shared_ptr<BouncePool> bounce = bounce_.lock();
+  if (!bounce) bounce_ = bounce = std::make_shared<BouncePool>(shared_from_this());
+  return bounce;
 }
 
 }  // namespace ar_grpc::fabric::verbs

@@ -22,7 +22,7 @@
 
 namespace ar_grpc::fabric::verbs {
 
-class LandingPool;
+class BouncePool;
 
 // What a device has answered a call with, an errno or 0: kResourceExhausted where something has run
 // out, else kUnavailable.
@@ -77,8 +77,8 @@ class Device : public std::enable_shared_from_this<Device> {
   const Settings& settings() const { return settings_; }
   const Limits& limits() const { return limits_; }
   RegionTable& regions() { return regions_; }
-  // For READs into memory that is not registered; whoever has it shares it.
-  std::shared_ptr<LandingPool> Landing();
+  // For memory that is not registered; whoever has it shares it.
+  std::shared_ptr<BouncePool> Bounce();
 
   bool InChild() const;
   // The device has gone: none of its connections works.
@@ -163,7 +163,7 @@ class Device : public std::enable_shared_from_this<Device> {
   RegionTable regions_;
   std::atomic<bool> failed_{false};
   mutable std::mutex mu_;
-  std::weak_ptr<LandingPool> landing_;
+  std::weak_ptr<BouncePool> bounce_;
   std::function<void()> tell_failure_;
   std::unordered_map<abi::CompletionQueue*, Watched> watched_;
   std::unordered_map<abi::QueuePair*, abi::CompletionQueue*> pairs_;  // one of its queues

@@ -1,11 +1,10 @@
 // Copyright 2026 The AR-gRPC TensorFlow authors. Licensed under the Apache License, Version 2.0.
 
-// READs whose target is not registered, between two ends in one process:
-//   landing_test            how they land, and what is registered for them
-//   landing_test limited    as an ordinary user who may lock little memory
-//   landing_test none       as one who may lock too little for any connection
-
-#include "third_party/ar_grpc/fabric/verbs/landing.h"
+// READs whose target is not registered, and WRITEs whose source is not, between two ends in one
+// process:
+//   bounce_test            how the bytes go, and what is registered for them
+//   bounce_test limited    as an ordinary user who may lock little memory
+//   bounce_test none       as one who may lock too little for any connection
 
 #include <grp.h>
 #include <sys/resource.h>
@@ -18,13 +17,14 @@
 
 #include "tests/verbs/own_pair.h"
 #include "tests/verbs/queue_counts.h"
+#include "third_party/ar_grpc/fabric/verbs/bounce_pool.h"
 #include "third_party/ar_grpc/fabric/verbs/verbs.h"
 #include "third_party/ar_grpc/memory/segment.h"
 
 namespace ar_grpc::fabric::verbs::testing {
 namespace {
 
-constexpr size_t kPiece = LandingPool::kPieceBytes;
+constexpr size_t kPiece = BouncePool::kPieceBytes;
 constexpr uint8_t kFill = 0xee;
 
 void CheckBytes(const std::vector<uint8_t>& into, uint64_t offset, size_t size) {
@@ -43,7 +43,7 @@ void Await(const char* what, const std::function<bool()>& held) {
 }
 
 // The first one's target is registered, and so are the pieces; from then on nothing is.
-void SmallOnesLandInPieces() {
+void SmallOnesGoByPieces() {
   const Pair pair = Connected();
   const Memory memory(1 << 20);
   const Key key = Value(pair.owner->Export(memory.registration));
@@ -75,7 +75,7 @@ void MoreThanThereArePieces() {
   const Pair pair = Connected();
   const Memory memory(1 << 20);
   const Key key = Value(pair.owner->Export(memory.registration));
-  constexpr size_t kReads = 5 * LandingPool::kPieces;
+  constexpr size_t kReads = 5 * BouncePool::kPieces;
   std::vector<std::vector<uint8_t>> into(kReads, std::vector<uint8_t>(50001, kFill));
   std::atomic<size_t> ended{0};
   for (int round = 0; round < 5; ++round) {
@@ -101,7 +101,7 @@ void LargeOnesThatAreRefused() {
   QueueCounts::refused_above = 1000;
   CheckCode(GetNow(*pair.reader, key, 0, into.data(), 5 << 20), StatusCode::kResourceExhausted,
             "raise `ulimit -l`");
-  QueueCounts::refused_above = LandingPool::kPieces * kPiece;
+  QueueCounts::refused_above = BouncePool::kPieces * kPiece;
   // That was refused, too, and is tried again after a while.
   Await("it is read by way of pieces",
         [&] { return GetNow(*pair.reader, key, 3, into.data(), (5 << 20) + 1).ok(); });
@@ -125,6 +125,36 @@ void LargeOnesThatAreRefused() {
   Check(QueueCounts::registrations == before, "a target was registered");
   // The next ones find all pieces free again.
   CheckCode(GetNow(*pair.reader, key, 0, into.data(), 5 << 20), StatusCode::kOk);
+  QueueCounts::refused_above = SIZE_MAX;
+}
+
+// The same for what is written, small and refused.
+void Writes() {
+  const Pair pair = Connected();
+  const Memory memory(8 << 20, Access::kWrite);
+  const Key key = Value(pair.owner->Export(memory.registration));
+  std::vector<uint8_t> from((5 << 20) + 1);
+  for (size_t i = 0; i < from.size(); ++i) from[i] = ByteAt(i + 9);
+  const uint8_t* const written = memory.segment->data();
+  const auto check = [&](uint64_t offset, size_t size) {
+    CheckCode(PutNow(*pair.reader, key, offset, from.data(), size), StatusCode::kOk);
+    Check(std::equal(from.begin(), from.begin() + static_cast<ptrdiff_t>(size), written + offset),
+          "wrong bytes");
+    Check(written[offset + size] == ByteAt(offset + size), "a byte more");
+    for (size_t i = 0; i < size; ++i) memory.segment->data()[offset + i] = ByteAt(offset + i);
+  };
+  const uint64_t before = QueueCounts::registrations;
+  check(5, 100);
+  Await("the pieces are registered", [&] { return QueueCounts::registrations == before + 2; });
+  for (const size_t size : {size_t{1}, size_t{4096}, size_t{100001}, kPiece}) {
+    for (int round = 0; round < 20; ++round) check(77, size);
+  }
+  Check(QueueCounts::registrations == before + 2, "a small source was registered");
+  check(1, kPiece + 1);
+  Check(QueueCounts::registrations == before + 3, "a large source was not registered");
+  QueueCounts::refused_above = BouncePool::kPieces * kPiece;
+  for (int round = 0; round < 5; ++round) check(3, from.size());
+  Check(QueueCounts::registrations == before + 3, "a source was registered");
   QueueCounts::refused_above = SIZE_MAX;
 }
 
@@ -186,7 +216,7 @@ void TooLittleForAConnection() {
 // Two ends and the pieces fit, and neither the ends' other buffers nor a target.
 void LittleForTwoEnds() {
   constexpr size_t kOffered = 300 << 10;
-  BecomeAnOrdinaryUser(2 * kFirstBytes + kOffered + LandingPool::kPieces * kPiece + (64 << 10));
+  BecomeAnOrdinaryUser(2 * kFirstBytes + kOffered + BouncePool::kPieces * kPiece + (64 << 10));
   const Pair pair = Connected();
   const Memory memory(kOffered);
   const Key key = Value(pair.owner->Export(memory.registration));
@@ -228,14 +258,16 @@ int main(int argc, char** argv) {
   } else if (argc == 2 && std::strcmp(argv[1], "none") == 0) {
     TooLittleForAConnection();
   } else {
-    SmallOnesLandInPieces();
+    SmallOnesGoByPieces();
     NothingIsLeft();
     MoreThanThereArePieces();
     NothingIsLeft();
     LargeOnesThatAreRefused();
     NothingIsLeft();
+    Writes();
+    NothingIsLeft();
     ClosedOnTheWay();
     NothingIsLeft();
   }
-  std::puts("ok landing");
+  std::puts("ok bounce");
 }

@@ -1,6 +1,6 @@
 // Copyright 2026 The AR-gRPC TensorFlow authors. Licensed under the Apache License, Version 2.0.
-#ifndef THIRD_PARTY_AR_GRPC_FABRIC_VERBS_LANDING_H_
-#define THIRD_PARTY_AR_GRPC_FABRIC_VERBS_LANDING_H_
+#ifndef THIRD_PARTY_AR_GRPC_FABRIC_VERBS_BOUNCE_POOL_H_
+#define THIRD_PARTY_AR_GRPC_FABRIC_VERBS_BOUNCE_POOL_H_
 
 #include <chrono>
 #include <cstddef>
@@ -16,22 +16,23 @@
 
 namespace ar_grpc::fabric::verbs {
 
-// Memory in which READs land whose target is not registered: to copy a small target out of it takes
-// less than to register that, and a large one may be refused. A device's connections share one, and
-// it lives as long as any of them. It is registered once somebody has asked for it, in a thread
-// that nobody waits for; who comes before goes without. Thread-safe.
-class LandingPool : public std::enable_shared_from_this<LandingPool> {
+// Memory by way of which bytes go that are not registered at this end: the target of a READ, the
+// source of a WRITE. To copy a few takes less than to register where they are, and to register many
+// may be refused. A device's connections share one pool, and it lives as long as any of them. It is
+// registered once somebody has asked for it, in a thread that nobody waits for; who comes before
+// goes without. Thread-safe.
+class BouncePool : public std::enable_shared_from_this<BouncePool> {
  public:
   // A copy of as much takes no longer than registering anything does, and keeps no poller.
   static constexpr size_t kPieceBytes = 128 << 10;
   static constexpr size_t kPieces = 8;
 
-  explicit LandingPool(std::shared_ptr<Device> device) : device_(std::move(device)) {}
+  explicit BouncePool(std::shared_ptr<Device> device) : device_(std::move(device)) {}
 
   // A piece of it, until this is destroyed.
   class Piece {
    public:
-    Piece(std::shared_ptr<LandingPool> pool, std::shared_ptr<MemoryRegion> region, size_t index);
+    Piece(std::shared_ptr<BouncePool> pool, std::shared_ptr<MemoryRegion> region, size_t index);
     ~Piece();
     Piece(const Piece&) = delete;
     Piece& operator=(const Piece&) = delete;
@@ -39,7 +40,7 @@ class LandingPool : public std::enable_shared_from_this<LandingPool> {
     const std::shared_ptr<MemoryRegion>& region() const { return region_; }
 
    private:
-    const std::shared_ptr<LandingPool> pool_;
+    const std::shared_ptr<BouncePool> pool_;
     const std::shared_ptr<MemoryRegion> region_;
     const size_t index_;
     uint8_t* const data_;
@@ -63,11 +64,11 @@ class LandingPool : public std::enable_shared_from_this<LandingPool> {
   std::chrono::steady_clock::time_point not_before_{};
 };
 
-// Reads by way of pieces, each of which is used again once what it had is copied to `into`. `read`
-// has the peer's side of it and its size; the rest is filled in here.
-void ReadByWayOf(LandingPool::Pieces pieces, const std::shared_ptr<QueuePair>& pair,
-                 const Operation& read, void* into, std::shared_ptr<const void> keep, Done done);
+// Does `transfer`, a READ or a WRITE, by way of pieces: each takes a part, and then the next one.
+// It has the peer's side and the size; `local` is this end's, which a WRITE only reads.
+void BounceBy(BouncePool::Pieces pieces, const std::shared_ptr<QueuePair>& pair,
+              const Operation& transfer, void* local, std::shared_ptr<const void> keep, Done done);
 
 }  // namespace ar_grpc::fabric::verbs
 
-#endif  // THIRD_PARTY_AR_GRPC_FABRIC_VERBS_LANDING_H_
+#endif  // THIRD_PARTY_AR_GRPC_FABRIC_VERBS_BOUNCE_POOL_H_

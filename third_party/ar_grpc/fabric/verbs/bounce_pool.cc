@@ -1,6 +1,6 @@
 // Copyright 2026 The AR-gRPC TensorFlow authors. Licensed under the Apache License, Version 2.0.
 
-#include "third_party/ar_grpc/fabric/verbs/landing.h"
+#include "third_party/ar_grpc/fabric/verbs/bounce_pool.h"
 
 #include <sys/mman.h>
 
@@ -14,22 +14,24 @@
 namespace ar_grpc::fabric::verbs {
 namespace {
 
-using Piece = LandingPool::Piece;
+using Piece = BouncePool::Piece;
 
-// A read in as many parts as it takes, one in each piece at a time.
-class LandedRead : public std::enable_shared_from_this<LandedRead> {
+// A transfer in as many parts as it takes, one in each piece at a time.
+class Bounced : public std::enable_shared_from_this<Bounced> {
  public:
-  LandedRead(std::shared_ptr<QueuePair> pair, const Operation& read, void* into,
-             std::shared_ptr<const void> keep, Done done)
+  Bounced(std::shared_ptr<QueuePair> pair, const Operation& transfer, void* local,
+          std::shared_ptr<const void> keep, Done done)
       : pair_(std::move(pair)),
-        remote_(read.remote),
-        rkey_(read.rkey),
-        size_(read.size),
-        into_(static_cast<uint8_t*>(into)),
+        opcode_(transfer.opcode),
+        payload_(transfer.payload),
+        remote_(transfer.remote),
+        rkey_(transfer.rkey),
+        size_(transfer.size),
+        local_(static_cast<uint8_t*>(local)),
         keep_(std::move(keep)),
         done_(std::move(done)) {}
 
-  void Start(LandingPool::Pieces pieces) {
+  void Start(BouncePool::Pieces pieces) {
     under_way_ = pieces.size();
     for (std::shared_ptr<Piece>& piece : pieces) Next(std::move(piece));
   }
@@ -41,7 +43,7 @@ class LandedRead : public std::enable_shared_from_this<LandedRead> {
       std::lock_guard<std::mutex> lock(mu_);
       offset = next_;
       if (status_.ok() && offset < size_) {
-        next_ += std::min<uint64_t>(LandingPool::kPieceBytes, size_ - offset);
+        next_ += std::min<uint64_t>(BouncePool::kPieceBytes, size_ - offset);
       } else if (--under_way_ > 0) {
         return;
       } else {
@@ -52,16 +54,21 @@ class LandedRead : public std::enable_shared_from_this<LandedRead> {
       piece.reset();
       return End();
     }
+    const bool reads = opcode_ == abi::kRdmaRead;
     auto part = std::make_shared<Operation>();
+    part->opcode = opcode_;
+    part->payload = payload_;
     part->local = reinterpret_cast<uintptr_t>(piece->data());
     part->region = piece->region();
     part->remote = remote_ + offset;
     part->rkey = rkey_;
-    part->size = std::min<uint64_t>(LandingPool::kPieceBytes, size_ - offset);
+    part->size = std::min<uint64_t>(BouncePool::kPieceBytes, size_ - offset);
     part->keep = piece;
-    part->done = [self = shared_from_this(), piece, offset, size = part->size](Status status) {
+    if (!reads) std::memcpy(piece->data(), local_ + offset, part->size);
+    part->done = [self = shared_from_this(), piece, offset, reads,
+                  size = part->size](Status status) {
       if (status.ok()) {
-        std::memcpy(self->into_ + offset, piece->data(), size);
+        if (reads) std::memcpy(self->local_ + offset, piece->data(), size);
       } else {
         std::lock_guard<std::mutex> lock(self->mu_);
         if (self->status_.ok()) self->status_ = std::move(status);
@@ -79,10 +86,12 @@ class LandedRead : public std::enable_shared_from_this<LandedRead> {
   }
 
   const std::shared_ptr<QueuePair> pair_;
+  const int opcode_;
+  const bool payload_;
   const uint64_t remote_;
   const uint32_t rkey_;
   const uint64_t size_;
-  uint8_t* const into_;
+  uint8_t* const local_;
   std::shared_ptr<const void> keep_;
   Done done_;
   std::mutex mu_;
@@ -93,21 +102,21 @@ class LandedRead : public std::enable_shared_from_this<LandedRead> {
 
 }  // namespace
 
-LandingPool::Piece::Piece(std::shared_ptr<LandingPool> pool, std::shared_ptr<MemoryRegion> region,
-                          size_t index)
+BouncePool::Piece::Piece(std::shared_ptr<BouncePool> pool, std::shared_ptr<MemoryRegion> region,
+                         size_t index)
     : pool_(std::move(pool)),
       region_(std::move(region)),
       index_(index),
       data_(reinterpret_cast<uint8_t*>(region_->start()) + index * kPieceBytes) {}
 
-LandingPool::Piece::~Piece() {
+BouncePool::Piece::~Piece() {
   // In a child any thread of the parent may hold the lock.
   if (pool_->device_->InChild()) return;
   std::lock_guard<std::mutex> lock(pool_->mu_);
   pool_->free_.push_back(index_);
 }
 
-LandingPool::Pieces LandingPool::Take(size_t most) {
+BouncePool::Pieces BouncePool::Take(size_t most) {
   Pieces taken;
   std::lock_guard<std::mutex> lock(mu_);
   while (taken.size() < most && !free_.empty()) {
@@ -117,18 +126,18 @@ LandingPool::Pieces LandingPool::Take(size_t most) {
   return taken;
 }
 
-void LandingPool::Ask() {
+void BouncePool::Ask() {
   {
     std::lock_guard<std::mutex> lock(mu_);
     if (asked_ || std::chrono::steady_clock::now() < not_before_) return;
     asked_ = true;
   }
   Registrar().Run([weak = weak_from_this()] {
-    if (const std::shared_ptr<LandingPool> self = weak.lock()) self->Register();
+    if (const std::shared_ptr<BouncePool> self = weak.lock()) self->Register();
   });
 }
 
-void LandingPool::Register() {
+void BouncePool::Register() {
   // Shared memory, of which a fork makes no copy.
   StatusOr<std::shared_ptr<uint8_t>> memory =
       Map(-1, kPieces * kPieceBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS);
@@ -148,9 +157,9 @@ void LandingPool::Register() {
   for (size_t i = 0; i < kPieces; ++i) free_.push_back(i);
 }
 
-void ReadByWayOf(LandingPool::Pieces pieces, const std::shared_ptr<QueuePair>& pair,
-                 const Operation& read, void* into, std::shared_ptr<const void> keep, Done done) {
-  std::make_shared<LandedRead>(pair, read, into, std::move(keep), std::move(done))
+void BounceBy(BouncePool::Pieces pieces, const std::shared_ptr<QueuePair>& pair,
+              const Operation& transfer, void* local, std::shared_ptr<const void> keep, Done done) {
+  std::make_shared<Bounced>(pair, transfer, local, std::move(keep), std::move(done))
       ->Start(std::move(pieces));
 }
 
