@@ -10,7 +10,6 @@
 #include <atomic>
 #include <cstdio>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -20,7 +19,8 @@
 
 #include "tests/conformance/subjects.h"
 #include "tests/conformance/testing.h"
-#include "tests/units/transfer_testing.h"
+#include "tests/verbs/link_testing.h"
+#include "third_party/ar_grpc/verbs/acceptor.h"
 #include "third_party/ar_grpc/verbs/introduction.h"
 #include "third_party/ar_grpc/verbs/receive.h"
 #include "third_party/ar_grpc/verbs/sender.h"
@@ -32,157 +32,17 @@ using fabric::testing::Check;
 using fabric::testing::CheckCode;
 using fabric::testing::Eventually;
 using fabric::testing::kSlowdown;
-using fabric::testing::kTimeoutMs;
-using fabric::testing::Pattern;
 using fabric::testing::Subject;
 using fabric::testing::Value;
-using protocol::testing::Pool;
-using Bytes = std::vector<uint8_t>;
+using testing::Awaited;
+using testing::Brings;
+using testing::CheckBytes;
+using testing::Linked;
+using testing::Made;
+using testing::Server;
+using testing::Transfer;
 
 constexpr uint64_t kMiB = uint64_t{1} << 20;
-
-std::shared_ptr<Bytes> Made(uint64_t size, uint64_t seed) {
-  auto bytes = std::make_shared<Bytes>(size);
-  for (uint64_t i = 0; i < size; ++i) {
-    (*bytes)[i] = Pattern(i, seed);
-  }
-  return bytes;
-}
-
-// A value that is set once; later ones do not count.
-template <typename T>
-class Awaited {
- public:
-  std::function<void(T)> Setter() const {
-    return [shared = shared_](T value) {
-      if (!shared->set.exchange(true)) shared->promise.set_value(std::move(value));
-    };
-  }
-  bool ReadyIn(int ms) {
-    return future_.wait_for(std::chrono::milliseconds(ms)) == std::future_status::ready;
-  }
-  T Get(int line = __builtin_LINE()) {
-    Check(ReadyIn(3 * kTimeoutMs), "nothing came", line);
-    return future_.get();
-  }
-
- private:
-  struct Shared {
-    std::atomic<bool> set{false};
-    std::promise<T> promise;
-  };
-  std::shared_ptr<Shared> shared_ = std::make_shared<Shared>();
-  std::future<T> future_ = shared_->promise.get_future();
-};
-
-// A sender, and the calls to it, which other threads bring; each message goes by its bytes.
-class Server {
- public:
-  explicit Server(fabric::Context* context) : sender_(std::make_unique<Sender>(context)) {}
-
-  Sender& sender() { return *sender_; }
-  void Stop() { sender_.reset(); }
-  int fetches() const { return fetches_; }
-  int drops() const { return drops_; }
-
-  std::function<void(const Introduce&, std::function<void(StatusOr<Introduced>)>)> IntroduceCall() {
-    return [this](const Introduce& introduce, std::function<void(StatusOr<Introduced>)> answered) {
-      const std::string bytes = Encode(introduce);
-      pool_.Run([this, bytes, answered] {
-        sender_->Introduce(Value(DecodeIntroduce(bytes)), [answered](StatusOr<Introduced> one) {
-          if (!one.ok()) return answered(one.status());
-          answered(DecodeIntroduced(Encode(*one)));
-        });
-      });
-    };
-  }
-  Receive::FetchCall Fetch() {
-    return [this](const verbs::Fetch& fetch, std::function<void(Status)> answered) {
-      ++fetches_;
-      pool_.Run([this, bytes = Encode(fetch), answered] {
-        sender_->Serve(Value(DecodeFetch(bytes)), answered);
-      });
-    };
-  }
-  Receive::DropCall Drop() {
-    return [this](const verbs::Drop& drop) {
-      ++drops_;
-      pool_.Run([this, bytes = Encode(drop)] { sender_->Drop(Value(DecodeDrop(bytes))); });
-    };
-  }
-  // Sends `bytes` to who asks; `failed` gets an answer that is an error.
-  void Answer(const Ask& ask, std::shared_ptr<Bytes> bytes, const std::shared_ptr<Receive>& receive,
-              std::function<void(Status)> failed) {
-    pool_.Run([this, asked = Encode(ask), bytes, receive, failed] {
-      Sender::Source source{bytes->data(), bytes->size(), bytes};
-      sender_->Answer(Value(DecodeAsk(asked)), std::move(source),
-                      [receive, failed](StatusOr<std::variant<Written, Held>> answer) {
-                        if (!answer.ok()) {
-                          receive->OnOther(answer.status());
-                          return failed(answer.status());
-                        }
-                        if (const auto* const written = std::get_if<Written>(&*answer)) {
-                          return receive->OnWritten(Value(DecodeWritten(Encode(*written))));
-                        }
-                        receive->OnHeld(Value(DecodeHeld(Encode(std::get<Held>(*answer)))));
-                      });
-    });
-  }
-
- private:
-  std::atomic<int> fetches_{0};
-  std::atomic<int> drops_{0};
-  std::unique_ptr<Sender> sender_;
-  Pool pool_{3};  // the first to end
-};
-
-NamedLink Linked(const Subject& subject, Server& server, std::function<void()> ended = [] {}) {
-  Awaited<StatusOr<NamedLink>> made;
-  MakeLink(subject.context, server.IntroduceCall(), std::move(ended), made.Setter());
-  return Value(made.Get());
-}
-
-// One transfer in its parts.
-class Transfer {
- public:
-  Transfer(const NamedLink& link, Server& server)
-      : server_(server),
-        receive_(std::make_shared<Receive>(link, server.Fetch(), server.Drop(), ended_.Setter())) {}
-
-  Ask Begin(uint64_t room) { return receive_->Begin(room); }
-  void Answer(const Ask& ask, const std::shared_ptr<Bytes>& bytes) {
-    server_.Answer(ask, bytes, receive_,
-                   [set = ended_.Setter()](const Status& status) { set(status); });
-  }
-  Receive& receive() { return *receive_; }
-  StatusOr<Receive::Arrived> Get(int line = __builtin_LINE()) { return ended_.Get(line); }
-  bool EndsIn(int ms) { return ended_.ReadyIn(ms); }
-
- private:
-  Server& server_;
-  Awaited<StatusOr<Receive::Arrived>> ended_;
-  const std::shared_ptr<Receive> receive_;
-};
-
-void CheckBytes(const StatusOr<Receive::Arrived>& arrived, const Bytes& bytes,
-                int line = __builtin_LINE()) {
-  Check(arrived.ok(), arrived.status().message(), line);
-  Check(arrived->size == bytes.size(), "another size", line);
-  Check(std::equal(bytes.begin(), bytes.end(), arrived->block->data()), "wrong bytes", line);
-}
-
-// Again while a flaky fabric fails, which a step of TensorFlow's would not be; a link that has
-// ended so is replaced.
-void Brings(const Subject& subject, NamedLink& link, Server& server, uint64_t room,
-            const std::shared_ptr<Bytes>& bytes) {
-  while (true) {
-    Transfer transfer(link, server);
-    transfer.Answer(transfer.Begin(room), bytes);
-    const StatusOr<Receive::Arrived> arrived = transfer.Get();
-    if (arrived.ok() || !subject.flaky) return CheckBytes(arrived, *bytes);
-    if (!link.link->status().ok()) link = Linked(subject, server);
-  }
-}
 
 uint64_t Kept() { return AllCounts().kept_bytes; }
 
@@ -310,6 +170,58 @@ void Repeated(const Subject& subject) {
   Eventually("the block comes back", [] { return Kept() == 0; });
   CheckCode(answer(asks).status(), StatusCode::kAborted);
   Check(link.link->status().ok(), "the link has ended");
+}
+
+// A request that is made again before the first one is answered: both have the answer, and the
+// bytes are written once.
+void TwiceAtOnce(const Subject& subject) {
+  constexpr uint64_t kSize = 8 * kMiB;  // which takes a while
+  constexpr int kAgain = 3;
+  Server server(subject.context);
+  NamedLink link = Linked(subject, server);
+  const auto bytes = Made(kSize, 1);
+  Brings(subject, link, server, 0, bytes);  // now there is room
+  const Sender::Source source = {bytes->data(), bytes->size(), bytes};
+  for (const bool link_ends : {false, true}) {
+    Transfer transfer(link, server);
+    const Ask ask = transfer.Begin(kSize);
+    Check(ask.destination.has_value(), "nothing was offered");
+    const uint64_t written = AllCounts().written;
+    std::vector<Awaited<StatusOr<std::variant<Written, Held>>>> answers(1 + kAgain);
+    for (const auto& answer : answers) server.sender().Answer(ask, source, answer.Setter());
+    if (link_ends) link.link->End(Status(StatusCode::kUnavailable, "a test ends it"));
+    for (auto& answer : answers) {
+      const auto answered = answer.Get();
+      if (answered.ok()) {
+        Check(std::get<Written>(*answered).size == kSize, "another size");
+      } else {
+        Check(link_ends, answered.status().message());
+        CheckCode(answered.status(), StatusCode::kUnavailable);
+      }
+    }
+    if (link_ends) break;
+    Check(AllCounts().written == written + kSize, "it was not written once");
+    transfer.receive().OnWritten({kSize});
+    CheckBytes(transfer.Get(), *bytes);
+  }
+}
+
+// A drop that does not arrive: the sender would hold the tensor for as long as the link lives.
+void LostDrop(const Subject& subject) {
+  Server server(subject.context);
+  NamedLink link = Linked(subject, server);
+  Transfer transfer(link, server);
+  const Ask ask = transfer.Begin(0);
+  transfer.Answer(ask, Made(1000, 1));
+  static_cast<void>(transfer.Get());
+  Transfer unwanted(link, server);
+  const Ask asks = unwanted.Begin(0);
+  unwanted.receive().Cancel();
+  server.LoseDrops();
+  unwanted.Answer(asks, Made(2000, 2));
+  Eventually("the link ends", [&] { return !link.link->status().ok(); });
+  Eventually("what is held goes", [&] { return server.sender().held() == 0; });
+  Check(server.drops() == 1, "another drop");
 }
 
 // Either end ends the link: who waits hears of it, what is held goes, and the next link works.
@@ -459,10 +371,18 @@ struct Case {
   bool flaky = false;  // also where operations fail for no reason
 };
 constexpr Case kCases[] = {
-    {"sizes", Sizes, true},           {"crowd", Crowd, true}, {"refused", Refused},
-    {"cancelled", Cancelled},         {"repeated", Repeated}, {"ends", Ends},
-    {"introductions", Introductions}, {"forged", Forged},     {"many notes", ManyNotes},
+    {"sizes", Sizes, true},
+    {"crowd", Crowd, true},
+    {"refused", Refused},
+    {"cancelled", Cancelled},
+    {"repeated", Repeated},
+    {"ends", Ends},
+    {"introductions", Introductions},
+    {"forged", Forged},
+    {"many notes", ManyNotes},
     {"landing", LandingGrows},
+    {"twice at once", TwiceAtOnce},
+    {"lost drop", LostDrop},
 };
 
 // Late, out of order and on other threads, but no operation fails.

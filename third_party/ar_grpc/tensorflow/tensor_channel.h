@@ -121,7 +121,7 @@ class TensorChannel {
   // is called once, when the buffer may change: it was copied, or the receiver has it, or that has
   // gone. On any thread, also before this returns; it must not block. false: it is to be answered
   // with the bytes, and `sent` is not called; `status` is InvalidArgument where these are too many.
-  // Without `sent` the bytes are always the answer.
+  // `sent` may be empty: nobody waits for it, since the request is one that was answered before.
   virtual bool OfferBuffer(const tensorflow::RecvBufRequest& request,
                            const tensorflow::Tensor& tensor, std::function<void()> sent,
                            tensorflow::RecvBufResponse* response, tensorflow::Status* status);

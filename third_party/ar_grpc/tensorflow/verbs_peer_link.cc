@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "third_party/ar_grpc/tensorflow/run_later.h"
 #include "third_party/ar_grpc/verbs/messages.h"
 
 namespace ar_grpc {
@@ -46,7 +47,10 @@ void VerbsPeerLink::Make() {
                    });
       },
       [weak = weak_from_this()] {
-        if (const auto self = weak.lock()) self->OnEnded();
+        // Not on the reactor.
+        RunLater([weak] {
+          if (const auto self = weak.lock()) self->OnEnded();
+        });
       },
       [self](const StatusOr<verbs::NamedLink>& made) { self->OnMade(made); });
 }
@@ -58,7 +62,8 @@ void VerbsPeerLink::OnMade(const StatusOr<verbs::NamedLink>& made) {
     std::lock_guard<std::mutex> lock(mu_);
     waiting.swap(waiting_);
     closed = closed_;
-    if (made.ok() && !closed) link_ = *made;
+    // One that has ended already has called OnEnded.
+    if (made.ok() && !closed && made->link->status().ok()) link_ = *made;
   }
   if (made.ok() && closed) made->link->End(Closed());
   for (const Known& known : waiting) known(made);

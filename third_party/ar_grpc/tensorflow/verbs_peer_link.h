@@ -46,6 +46,14 @@ class VerbsPeerLink : public std::enable_shared_from_this<VerbsPeerLink> {
     done(Closed(), "");
   }
 
+  // The same, where the answer is its status alone.
+  template <typename Message>
+  void Tell(const Message& message, std::function<void(Status)> answered) {
+    Call(message, 0, [answered = std::move(answered)](const Status& status, const std::string&) {
+      answered(status);
+    });
+  }
+
   // Ends the link. To be called while calls can be made; none are made after it.
   void Close();
 
@@ -61,7 +69,8 @@ class VerbsPeerLink : public std::enable_shared_from_this<VerbsPeerLink> {
   }
   void Make();
   void OnMade(const StatusOr<verbs::NamedLink>& made);
-  // Lets the memory of a link that has ended go now, and not only when the next one is made.
+  // Lets the memory of a link that has ended go now, and not only when the next one is made. It is
+  // deregistered here, milliseconds.
   void OnEnded();
 
   fabric::Context* const context_;

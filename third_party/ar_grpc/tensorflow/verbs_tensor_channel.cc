@@ -117,7 +117,8 @@ bool VerbsTensorChannel::OfferBuffer(const tensorflow::RecvBufRequest& request,
                                      tensorflow::RecvBufResponse* response,
                                      tensorflow::Status* status) {
   const google::protobuf::Any& options = request.transport_options();
-  if (sent == nullptr || !GoesByVerbs(tensor) || options.type_url() != verbs::Ask::kType) {
+  // Without `sent`, too: what the first request's answer holds would be held until the link ends.
+  if (!GoesByVerbs(tensor) || options.type_url() != verbs::Ask::kType) {
     return TensorChannel::OfferBuffer(request, tensor, nullptr, response, status);
   }
   const StatusOr<verbs::Ask> ask = verbs::DecodeAsk(options.value());
@@ -125,13 +126,13 @@ bool VerbsTensorChannel::OfferBuffer(const tensorflow::RecvBufRequest& request,
     *status = ToTensorFlow(ask.status());
     return false;
   }
-  // Whoever lets it go last has told that the buffer was sent, unless it was never held.
+  // Whoever lets it go last tells that the buffer was sent, unless it was never held.
   struct Kept {
     Tensor tensor;
     std::function<void()> sent;
     std::atomic<bool> held{false};
     ~Kept() {
-      if (held) sent();
+      if (held && sent) sent();
     }
   };
   const auto kept = std::make_shared<Kept>();

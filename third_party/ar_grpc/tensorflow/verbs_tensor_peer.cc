@@ -64,12 +64,11 @@ class VerbsReceive : public std::enable_shared_from_this<VerbsReceive> {
     if (!link.ok()) return End(link.status());
     auto receive = std::make_shared<verbs::Receive>(
         *link,
-        [peer = link_](const verbs::Fetch& fetch, const std::function<void(Status)>& answered) {
-          peer->Call(fetch, 0,
-                     [answered](const Status& status, const std::string&) { answered(status); });
+        [peer = link_](const verbs::Fetch& fetch, std::function<void(Status)> answered) {
+          peer->Tell(fetch, std::move(answered));
         },
-        [peer = link_](const verbs::Drop& drop) {
-          peer->Call(drop, 0, [](const Status&, const std::string&) {});
+        [peer = link_](const verbs::Drop& drop, std::function<void(Status)> answered) {
+          peer->Tell(drop, std::move(answered));
         },
         [self = shared_from_this()](const StatusOr<verbs::Receive::Arrived>& arrived) {
           RunLater([self, arrived] { self->OnArrived(arrived); });

@@ -72,7 +72,7 @@ void Receive::OnWritten(const Written& written) {
 void Receive::OnHeld(const Held& held) {
   // Of what was offered first the sender has said that it does not write there, or will say so.
   GiveUp(false);
-  if (!Wanted()) return drop_({link_.name, asked_, asked_});
+  if (!Wanted()) return Drop(asked_);
   StatusOr<std::shared_ptr<Landing::Block>> block = link_.link->landing()->Take(held.size);
   Fetch fetch;
   fetch.link = link_.name;
@@ -81,18 +81,18 @@ void Receive::OnHeld(const Held& held) {
   StatusOr<Destination> destination = block.status();
   if (block.ok()) destination = Offer(fetch.transfer, std::move(*block));
   if (!destination.ok()) {
-    drop_({link_.name, asked_, asked_});
+    Drop(asked_);
     return End(destination.status());
   }
   if (!Wanted()) {
     link_.link->Release(fetch.transfer);  // the peer was told nothing of it
-    return drop_({link_.name, asked_, asked_});
+    return Drop(asked_);
   }
   fetch.destination = std::move(*destination);
   fetch_(fetch, [self = shared_from_this(), fetch, size = held.size](const Status& status) {
     if (status.ok()) return self->OnWritten({size});
     if (status.code() == StatusCode::kUnavailable) self->link_.link->End(status);
-    self->drop_({fetch.link, fetch.asked, fetch.transfer});
+    self->Drop(fetch.transfer);
     self->End(status);
   });
 }
@@ -115,6 +115,12 @@ bool Receive::Wanted() {
   return static_cast<bool>(done_);
 }
 
+void Receive::Drop(uint64_t offered) {
+  drop_({link_.name, asked_, offered}, [link = link_.link](const Status& status) {
+    if (!status.ok()) link->End(status);
+  });
+}
+
 void Receive::GiveUp(bool drops) {
   uint64_t transfer = 0;
   std::shared_ptr<Landing::Block> block;  // ends without the lock
@@ -124,7 +130,7 @@ void Receive::GiveUp(bool drops) {
     block.swap(block_);
   }
   if (transfer != 0) link_.link->Forget(transfer);
-  if (drops && link_.link->status().ok()) drop_({link_.name, asked_, asked_});
+  if (drops && link_.link->status().ok()) Drop(asked_);
 }
 
 void Receive::OnNote(uint64_t transfer, StatusOr<uint64_t> written) {

@@ -26,9 +26,11 @@ class Receive : public std::enable_shared_from_this<Receive> {
   };
   // Runs once after OnWritten or OnHeld, on any thread, holding no lock. It must not block.
   using Done = std::function<void(StatusOr<Arrived> arrived)>;
-  // Makes the call; its `answered` runs once, with the sender's status.
+  // Make the calls; their `answered` runs once, with the sender's status. A drop that fails ends
+  // the link: else the sender would hold the tensor, and this end what it offered, for as long as
+  // it.
   using FetchCall = std::function<void(const Fetch& fetch, std::function<void(Status)> answered)>;
-  using DropCall = std::function<void(const Drop& drop)>;
+  using DropCall = std::function<void(const Drop& drop, std::function<void(Status)> answered)>;
 
   Receive(NamedLink link, FetchCall fetch, DropCall drop, Done done)
       : link_(std::move(link)),
@@ -54,6 +56,8 @@ class Receive : public std::enable_shared_from_this<Receive> {
   StatusOr<Destination> Offer(uint64_t transfer, std::shared_ptr<Landing::Block> block);
   bool Wanted();
   void OnNote(uint64_t transfer, StatusOr<uint64_t> written);
+  // `offered`: the transfer whose room this end wants back.
+  void Drop(uint64_t offered);
   // Nobody waits for what was offered last. `drops`: the sender may hold what was asked for, or
   // come to.
   void GiveUp(bool drops);

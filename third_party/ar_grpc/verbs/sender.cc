@@ -19,21 +19,32 @@ Status NotNow() {
   return Status(StatusCode::kAborted, "the transfer was dropped, or is under way");
 }
 
+// To a request whose tensor was written, or should have been.
+StatusOr<std::variant<Written, Held>> AnswerOf(const Status& written, uint64_t size) {
+  if (!written.ok()) return written;
+  return std::variant<Written, Held>(Written{size});
+}
+
 }  // namespace
 
 Sender::Sender(fabric::Context* context)
     : acceptor_(std::make_shared<Acceptor>(context, [state = state_](const Token& link) {
-        std::vector<Transfer> gone;  // end without the lock
-        std::lock_guard<std::mutex> lock(state->mu);
-        const auto first = state->transfers.lower_bound({link, 0});
-        auto end = first;
-        for (; end != state->transfers.end() && end->first.first == link; ++end) {
-          gone.push_back(std::move(end->second));
+        std::vector<Transfer> gone;
+        {
+          std::lock_guard<std::mutex> lock(state->mu);
+          const auto first = state->transfers.lower_bound({link, 0});
+          auto end = first;
+          for (; end != state->transfers.end() && end->first.first == link; ++end) {
+            gone.push_back(std::move(end->second));
+          }
+          state->transfers.erase(first, end);
+          state->over.erase(std::remove_if(state->over.begin(), state->over.end(),
+                                           [&link](const Name& one) { return one.first == link; }),
+                            state->over.end());
         }
-        state->transfers.erase(first, end);
-        state->over.erase(std::remove_if(state->over.begin(), state->over.end(),
-                                         [&link](const Name& one) { return one.first == link; }),
-                          state->over.end());
+        for (const Transfer& one : gone) {
+          for (const Answered& answered : one.again) answered(NoLink());
+        }
       })) {}
 
 Sender::~Sender() { acceptor_->Close(); }
@@ -41,23 +52,29 @@ Sender::~Sender() { acceptor_->Close(); }
 bool Sender::Gone(const Name& name) {
   // The end of a link takes its transfers along; one that came before found nothing.
   if (acceptor_->Find(name.first) != nullptr) return false;
-  Transfer gone;  // ends without the lock
-  std::lock_guard<std::mutex> lock(state_->mu);
-  const auto found = state_->transfers.find(name);
-  if (found == state_->transfers.end()) return true;
-  gone = std::move(found->second);
-  state_->transfers.erase(found);
+  Transfer gone;
+  {
+    std::lock_guard<std::mutex> lock(state_->mu);
+    const auto found = state_->transfers.find(name);
+    if (found == state_->transfers.end()) return true;
+    gone = std::move(found->second);
+    state_->transfers.erase(found);
+  }
+  for (const Answered& answered : gone.again) answered(NoLink());
   return true;
 }
 
-void Sender::End(State* state, const Name& name, Stage stage) {
+std::vector<Sender::Answered> Sender::End(State* state, const Name& name, Stage stage) {
   const auto found = state->transfers.find(name);
-  if (found == state->transfers.end()) return;  // so has the link
+  if (found == state->transfers.end()) return {};  // so has the link
   found->second.stage = stage;
+  std::vector<Answered> again = std::exchange(found->second.again, {});
   state->over.push_back(name);
-  if (state->over.size() <= kMostOver) return;
-  state->transfers.erase(state->over.front());
-  state->over.pop_front();
+  if (state->over.size() > kMostOver) {
+    state->transfers.erase(state->over.front());
+    state->over.pop_front();
+  }
+  return again;
 }
 
 void Sender::Write(const std::shared_ptr<Link>& link, const Name& name, uint64_t transfer,
@@ -66,12 +83,14 @@ void Sender::Write(const std::shared_ptr<Link>& link, const Name& name, uint64_t
   const void* const data = source.data;
   const uint64_t size = source.size;
   link->Write(transfer, destination, data, size, std::move(source.keep),
-              [state = state_, name, done = std::move(done)](const Status& status) {
+              [state = state_, name, size, done = std::move(done)](const Status& status) {
+                std::vector<Answered> again;
                 {
                   std::lock_guard<std::mutex> lock(state->mu);
-                  End(state.get(), name, status.ok() ? Stage::kWritten : Stage::kDropped);
+                  again = End(state.get(), name, status.ok() ? Stage::kWritten : Stage::kDropped);
                 }
                 done(status);
+                for (const Answered& answered : again) answered(AnswerOf(status, size));
               });
 }
 
@@ -87,27 +106,33 @@ void Sender::Answer(const Ask& ask, Source source, Answered answered) {
     if (ask.destination.has_value()) link->Refuse(ask.transfer);
     return answered(std::variant<Written, Held>(*held));
   }
-  std::optional<Transfer> known;
+  // Of a call that was made before.
+  std::optional<Stage> known;
+  uint64_t known_size = 0;
   {
     std::lock_guard<std::mutex> lock(state_->mu);
     const auto [entry, is_new] = state_->transfers.try_emplace(name);
+    Transfer& transfer = entry->second;
     if (is_new) {
-      entry->second.stage = Stage::kWriting;
-      entry->second.size = size;
+      transfer.stage = Stage::kWriting;
+      transfer.size = size;
     } else {
-      known = Transfer{entry->second.stage, {}, entry->second.size};
+      known = transfer.stage;
+      known_size = transfer.size;
+      if (known == Stage::kWriting) transfer.again.push_back(std::move(answered));
     }
   }
-  if (known.has_value() && known->stage == Stage::kWritten) {
-    // A call that was made again: its receiver has the bytes, or has given up.
-    return answered(std::variant<Written, Held>(Written{known->size}));
+  if (known == Stage::kWriting) {
+    static_cast<void>(Gone(name));
+    return;
   }
+  // Its receiver has the bytes, or has given up.
+  if (known == Stage::kWritten) return answered(AnswerOf(Status(), known_size));
   if (known.has_value()) return answered(NotNow());
   if (Gone(name)) return answered(NoLink());
   Write(link, name, ask.transfer, *ask.destination, std::move(source),
         [answered = std::move(answered), size](const Status& status) {
-          if (!status.ok()) return answered(status);
-          answered(std::variant<Written, Held>(Written{size}));
+          answered(AnswerOf(status, size));
         });
 }
 

@@ -11,6 +11,7 @@
 #include <mutex>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "third_party/ar_grpc/base/status.h"
 #include "third_party/ar_grpc/verbs/acceptor.h"
@@ -40,8 +41,9 @@ class Sender {
   void Introduce(const verbs::Introduce& introduce, Acceptor::Answer answer) {
     acceptor_->Introduce(introduce, std::move(answer));
   }
-  // Writes the source where `ask` says, and answers when the device has done so; or holds it.
-  // kUnavailable: the link has ended; kAborted: it was dropped, or is being written.
+  // Writes the source where `ask` says, and answers when the device has done so; or holds it. A
+  // request that is made again meanwhile is answered when the first one is.
+  // kUnavailable: the link has ended; kAborted: it was dropped, or is being fetched.
   void Answer(const Ask& ask, Source source, Answered answered);
   // Holds the source until it is fetched or dropped, or the link has ended; then its `keep` goes.
   StatusOr<Held> Hold(const Ask& ask, Source source);
@@ -69,6 +71,7 @@ class Sender {
     Stage stage = Stage::kHeld;
     Source source;  // kHeld's
     uint64_t size = 0;
+    std::vector<Answered> again;  // kWriting's, besides the first one
   };
   struct State {
     std::mutex mu;
@@ -78,8 +81,8 @@ class Sender {
 
   // Whether the transfer's link has ended meanwhile; then nothing of the transfer is left.
   bool Gone(const Name& name);
-  // Requires mu of `state`.
-  static void End(State* state, const Name& name, Stage stage);
+  // Requires mu of `state`. Who is to be answered, besides the first one.
+  static std::vector<Answered> End(State* state, const Name& name, Stage stage);
   // Writes, and records the end under `name`, of what was asked for. The note is `transfer`'s.
   void Write(const std::shared_ptr<Link>& link, const Name& name, uint64_t transfer,
              const Destination& destination, Source source, std::function<void(Status)> done);
