@@ -117,6 +117,7 @@ VERBS = {
     "settings_test": ["fabric/verbs/settings.cc"],
     "tcp_beside_program": _VERBS,
     "transfer_program": _VERBS,
+    "writes_program": [*_VERBS, "memory/extent_allocator.cc", "verbs/*.cc"],
     "wrong_program": [],
 }
 _MPI = ["base/*.cc", "mpi/*.cc", "tests/mpi/scenarios.cc"]

@@ -252,18 +252,6 @@ std::unique_ptr<Connection> Attached(Socket& socket, bool server) {
   return Value(end.Take());
 }
 
-// By this end's device, or because this end asked for it.
-void SayWhatWasSentAgain(const std::map<std::string, uint64_t>& before) {
-  uint64_t again = 0;
-  for (const auto& [name, value] : Counters()) {
-    if (name == "out_of_seq_request" || name == "completer_retry_err" ||
-        name == "duplicate_request") {
-      again += value - before.at(name);
-    }
-  }
-  Say("again", again);
-}
-
 int Exchange(Socket socket, bool first, size_t size, const std::string& name) {
   const size_t memory = size / kReadsOfAStream;
   const auto segment = Value(ar_grpc::memory::Segment::Create(memory));

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from common import cpp
+from common.said import values
 from rdma_host import machine
 from rdma_host.machine import ADDRESSES, Guest, Link
 
@@ -47,11 +48,6 @@ def built() -> Path:
         "removal_program",
     )
     return cpp.build("verbs", names, ["plain"]) / "plain/tests/verbs"
-
-
-def values(text: str) -> dict[str, str]:
-    """Lines "name value"; others are a program's remarks."""
-    return dict(line.split(" ", 1) for line in text.splitlines() if " " in line)
 
 
 def shell(*commands: str) -> Guest:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from common import cpp
+from common.said import values
 from rdma_host import machine
 from rdma_host.machine import Guest, Link
 
@@ -38,10 +39,6 @@ def said(*words: str | Path, driver: str = "rxe", **settings: str) -> str:
     print(done.stdout)
     assert done.status == 0, done.stdout + done.stderr
     return done.stdout
-
-
-def values(text: str) -> dict[str, str]:
-    return dict(line.split(" ", 1) for line in text.splitlines())
 
 
 def resources(text: str) -> dict[str, int]:

@@ -146,6 +146,18 @@ void Say(const std::string& name, const Value& value) {
   std::fflush(stdout);
 }
 
+// By this end's device, or because this end asked for it.
+inline void SayWhatWasSentAgain(const std::map<std::string, uint64_t>& before) {
+  uint64_t again = 0;
+  for (const auto& [name, value] : Counters()) {
+    if (name == "out_of_seq_request" || name == "completer_retry_err" ||
+        name == "duplicate_request") {
+      again += value - before.at(name);
+    }
+  }
+  Say("again", again);
+}
+
 // What the kernel has for all devices, by its name there: "qp", "mr" and others. From outside of
 // the library.
 inline std::map<std::string, int> Resources() {

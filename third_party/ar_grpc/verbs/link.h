@@ -3,6 +3,7 @@
 #define THIRD_PARTY_AR_GRPC_VERBS_LINK_H_
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -35,8 +36,10 @@ Counts& AllCounts();
 // it, or the device has given up the connection: nobody can recall a WRITE.
 class Link : public std::enable_shared_from_this<Link> {
  public:
-  // Between two signs of life.
+  // Between two signs of life, and without one: the link ends. A device that cannot send is silent
+  // about it: Soft-RoCE has no timer for what it has not sent.
   static constexpr int kBeatMs = 5000;
+  static constexpr int kSilentMs = 30000;
   // More of blocks whose transfers were given up ends the link, and frees them.
   static constexpr uint64_t kMostKept = uint64_t{256} << 20;
   // kOk: so many bytes were written; kAborted: the sender does not write them; kUnavailable: the
@@ -84,6 +87,8 @@ class Link : public std::enable_shared_from_this<Link> {
   void End(const Status& why);
 
  private:
+  using Clock = std::chrono::steady_clock;
+
   struct Expected {
     std::shared_ptr<Landing::Block> block;
     Noted noted;  // empty: nobody waits
@@ -95,8 +100,8 @@ class Link : public std::enable_shared_from_this<Link> {
   }
 
   void Send(const Note& note);
-  // Shows the peer that this end lives, now and then: else an end that only waits would not learn
-  // that the other one's host has gone.
+  // Shows the peer that this end lives, now and then, and looks whether the peer does: an end that
+  // only waits would not learn that the other one's host has gone.
   void Beat();
   // On the reactor.
   void Turn();
@@ -112,6 +117,7 @@ class Link : public std::enable_shared_from_this<Link> {
   const std::shared_ptr<Landing> landing_;
   std::function<void()> ended_;  // until OnGone
   std::atomic<uint64_t> last_transfer_{0};
+  std::atomic<Clock::time_point> heard_{Clock::now()};  // the last note, of any kind
   std::unique_ptr<fabric::Connection> connection_;
   mutable std::mutex mu_;
   // Guarded by mu_.
