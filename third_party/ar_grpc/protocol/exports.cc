@@ -110,8 +110,11 @@ std::vector<std::shared_ptr<PinnedRanges>> Exports::PinnedOf(uint64_t segment) {
 }
 
 void Exports::Prepare(Link& link) {
-  fabric::Context* const context = ContextOf(link);
-  if (context == nullptr || !context->capabilities().pins) return;
+  if (fabric::Context* const context = ContextOf(link)) Prepare(context);
+}
+
+void Exports::Prepare(fabric::Context* context) {
+  if (!context->capabilities().pins) return;
   std::vector<std::shared_ptr<PinnablePages>> segments;
   {
     std::lock_guard<std::mutex> lock(mu_);
@@ -123,9 +126,13 @@ void Exports::Prepare(Link& link) {
 }
 
 bool Exports::Registered(Link& link, const void* data, uint64_t size) {
-  const std::optional<Found> found = Find(data, size);
   fabric::Context* const context = ContextOf(link);
-  if (!found.has_value() || size == 0 || context == nullptr) return false;
+  return context != nullptr && Registered(context, data, size);
+}
+
+bool Exports::Registered(fabric::Context* context, const void* data, uint64_t size) {
+  const std::optional<Found> found = Find(data, size);
+  if (!found.has_value() || size == 0) return false;
   if (!context->capabilities().pins) return true;
   return PinnedBy(context, found->pages)->Find({found->offset, size}).ok();
 }

@@ -58,11 +58,15 @@ class Exports {
 
   // --- over fabrics that pin pages ---
 
-  // A link has come: if its fabric pins pages, what is in use is registered from now on.
+  // A link has come, or `context` is going to be used: if that pins pages, what is in use is
+  // registered from now on.
   void Prepare(Link& link);
-  // Whether a one-sided operation over `link` finds [data, data + size) registered. If not, and it
-  // is in a segment, it is registered for the next time.
+  void Prepare(fabric::Context* context);
+  // Whether a one-sided operation over `link`, or a connection of `context`, finds
+  // [data, data + size) registered. If not, and it is in a segment, it is registered for the next
+  // time.
   bool Registered(Link& link, const void* data, uint64_t size);
+  bool Registered(fabric::Context* context, const void* data, uint64_t size);
   // Whether any link's fabric did so yet.
   bool pins() const { return pins_.load(std::memory_order_acquire); }
   // Memory of a segment was handed out that held none. An atomic load where nothing pins.

@@ -95,7 +95,7 @@ tensorflow::Status ArTensorChannel::Encode(const tensorflow::RecvTensorRequest& 
 
 // A message refers to the tensor's bytes, and so does an offer; only one outside of the arena may
 // have to be copied into it first (staged).
-bool ArTensorChannel::MayCopy(const Tensor& tensor) const {
+bool ArTensorChannel::MayTakeLong(const Tensor& tensor) const {
   const CpuArena* const arena = CpuArena::Get();
   return arena != nullptr && !arena->Owns(tensor.tensor_data().data(), tensor.TotalBytes());
 }

@@ -27,7 +27,7 @@ class ArTensorChannel final : public TensorChannel {
   tensorflow::Status Encode(const tensorflow::RecvTensorRequest& request, bool is_dead,
                             const tensorflow::Tensor& tensor, bool require_ack,
                             ::grpc::ByteBuffer* response) override;
-  bool MayCopy(const tensorflow::Tensor& tensor) const override;
+  bool MayTakeLong(const tensorflow::Tensor& tensor) const override;
   bool OfferBuffer(const tensorflow::RecvBufRequest& request, const tensorflow::Tensor& tensor,
                    std::function<void()> sent, tensorflow::RecvBufResponse* response,
                    tensorflow::Status* status) override;

@@ -10,7 +10,7 @@ namespace ar_grpc {
 inline constexpr char kArenaSwitch[] = "AR_GRPC_ARENA";
 // What to tell who has none.
 inline constexpr char kWithoutArena[] =
-    "Tensors travel through the stream, which copies them more often.";
+    "Tensors are then copied more often on their way, or registered anew for each one.";
 
 // When this library is loaded it puts an allocator in front of the one that TensorFlow would use.
 // It gives memory of CpuArena for large tensors once that is activated; for all others, and until

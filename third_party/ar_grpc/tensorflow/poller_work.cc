@@ -24,7 +24,7 @@ bool EncodesOnPoller(const TensorChannel& channel, bool is_dead, const tensorflo
       break;
   }
   if (tensor.TotalBytes() <= kLargestOnPoller) return true;
-  return tensorflow::DataTypeCanUseMemcpy(tensor.dtype()) && !channel.MayCopy(tensor);
+  return tensorflow::DataTypeCanUseMemcpy(tensor.dtype()) && !channel.MayTakeLong(tensor);
 }
 
 }  // namespace ar_grpc

@@ -106,6 +106,11 @@ tensorflow::Status NewServerNode(std::shared_ptr<protocol::Node>* node) {
   return tensorflow::OkStatus();
 }
 
+void UseArenaFor(fabric::Context* context) {
+  if (!CpuArena::Activate().ok()) return;  // it has said why
+  if (const CpuArena* const arena = CpuArena::Get()) arena->exports()->Prepare(context);
+}
+
 std::shared_ptr<protocol::Node> SessionNode() {
   // Never destroyed: channels live until the process ends.
   static const auto* const node = new std::shared_ptr<protocol::Node>(NewNode());

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "tensorflow/core/platform/status.h"
+#include "third_party/ar_grpc/fabric/fabric.h"
 #include "third_party/ar_grpc/protocol/node.h"
 
 namespace ar_grpc {
@@ -14,6 +15,9 @@ namespace ar_grpc {
 // process's because TensorFlow's allocator is. InvalidArgument names a variable of the environment
 // whose value cannot be used.
 tensorflow::Status NewServerNode(std::shared_ptr<protocol::Node>* node);
+
+// Makes the arena, too, where there is none, and has what it hands out registered with `context`.
+void UseArenaFor(fabric::Context* context);
 
 // InvalidArgument as above, for a session.
 tensorflow::Status CheckClient();

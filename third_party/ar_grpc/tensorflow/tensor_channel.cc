@@ -89,7 +89,7 @@ void TensorChannel::Answer(const tensorflow::RecvTensorRequest& request, bool is
   done(Encode(request, is_dead, tensor, require_ack, response));
 }
 
-bool TensorChannel::MayCopy(const tensorflow::Tensor&) const { return false; }
+bool TensorChannel::MayTakeLong(const tensorflow::Tensor&) const { return false; }
 
 bool TensorChannel::OfferBuffer(const tensorflow::RecvBufRequest&, const tensorflow::Tensor& tensor,
                                 std::function<void()>, tensorflow::RecvBufResponse*,

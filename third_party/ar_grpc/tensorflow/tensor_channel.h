@@ -114,8 +114,9 @@ class TensorChannel {
   // ended in one.
   virtual void Refuse(const tensorflow::RecvTensorRequest&) {}
 
-  // Whether Encode may have to copy this tensor's bytes, which memcpy could.
-  virtual bool MayCopy(const tensorflow::Tensor& tensor) const;
+  // Whether Answer may take long for this tensor's bytes, which memcpy could copy: it copies them,
+  // or registers them with a device.
+  virtual bool MayTakeLong(const tensorflow::Tensor& tensor) const;
 
   // Writes into the response to a RecvBuf request how the peer gets the bytes of `tensor`. `sent`
   // is called once, when the buffer may change: it was copied, or the receiver has it, or that has

@@ -11,6 +11,7 @@
 #include "tensorflow/core/distributed_runtime/rpc/grpc_tensor_coding.h"
 #include "tensorflow/core/framework/types.h"
 #include "tensorflow/core/platform/env.h"
+#include "third_party/ar_grpc/tensorflow/cpu_arena.h"
 #include "third_party/ar_grpc/tensorflow/run_later.h"
 #include "third_party/ar_grpc/tensorflow/verbs_tensor_peer.h"
 #include "third_party/ar_grpc/verbs/messages.h"
@@ -49,7 +50,7 @@ bool VerbsTensorChannel::ServeOwnCall(tensorflow::CallOptions*,
       done(ToTensorFlow(introduce.status()));
       return true;
     }
-    sender_.Introduce(*introduce, [response, done](const StatusOr<verbs::Introduced>& introduced) {
+    sender_->Introduce(*introduce, [response, done](const StatusOr<verbs::Introduced>& introduced) {
       if (introduced.ok()) {
         ::grpc::Slice slice(verbs::Encode(*introduced));
         ::grpc::ByteBuffer bytes(&slice, 1);
@@ -61,16 +62,19 @@ bool VerbsTensorChannel::ServeOwnCall(tensorflow::CallOptions*,
   }
   if (type == verbs::Fetch::kType) {
     const StatusOr<verbs::Fetch> fetch = verbs::DecodeFetch(value);
-    if (fetch.ok()) {
-      sender_.Serve(*fetch, [done](const Status& status) { DoneLater(done, status); });
-    } else {
+    if (!fetch.ok()) {
       done(ToTensorFlow(fetch.status()));
+      return true;
     }
+    // Not in this thread, which polls: what is held may have to be registered.
+    RunLater([sender = sender_, fetch = *fetch, done] {
+      sender->Serve(fetch, [done](const Status& status) { DoneLater(done, status); });
+    });
     return true;
   }
   if (type == verbs::Drop::kType) {
     const StatusOr<verbs::Drop> drop = verbs::DecodeDrop(value);
-    if (drop.ok()) sender_.Drop(*drop);
+    if (drop.ok()) sender_->Drop(*drop);
     done(ToTensorFlow(drop.status()));
     return true;
   }
@@ -94,22 +98,29 @@ void VerbsTensorChannel::Answer(const tensorflow::RecvTensorRequest& request, bo
   tensor.shape().AsProto(message.mutable_tensor()->mutable_tensor_shape());
   message.set_require_ack(require_ack);
   message.set_send_start_micros(tensorflow::Env::Default()->NowMicros());
-  sender_.Answer(*ask, std::move(source),
-                 [message = std::move(message), response, done = std::move(done)](
-                     const StatusOr<std::variant<verbs::Written, verbs::Held>>& answer) mutable {
-                   if (!answer.ok()) return DoneLater(done, answer.status());
-                   std::visit(
-                       [&](const auto& one) { Pack(one, message.mutable_transport_options()); },
-                       *answer);
-                   tensorflow::grpc::EncodeRecvTensorResponseToByteBuffer(message, response);
-                   DoneLater(done, Status());
-                 });
+  sender_->Answer(*ask, std::move(source),
+                  [message = std::move(message), response, done = std::move(done)](
+                      const StatusOr<std::variant<verbs::Written, verbs::Held>>& answer) mutable {
+                    if (!answer.ok()) return DoneLater(done, answer.status());
+                    std::visit(
+                        [&](const auto& one) { Pack(one, message.mutable_transport_options()); },
+                        *answer);
+                    tensorflow::grpc::EncodeRecvTensorResponseToByteBuffer(message, response);
+                    DoneLater(done, Status());
+                  });
 }
 
 void VerbsTensorChannel::Refuse(const tensorflow::RecvTensorRequest& request) {
   if (request.transport_options().type_url() != verbs::Ask::kType) return;
   const StatusOr<verbs::Ask> ask = verbs::DecodeAsk(request.transport_options().value());
-  if (ask.ok()) sender_.Refuse(*ask);
+  if (ask.ok()) sender_->Refuse(*ask);
+}
+
+// A WRITE registers a source that is not, for itself alone.
+bool VerbsTensorChannel::MayTakeLong(const Tensor& tensor) const {
+  const CpuArena* const arena = CpuArena::Get();
+  const tensorflow::StringPiece bytes = tensor.tensor_data();
+  return arena == nullptr || !arena->exports()->Registered(context_, bytes.data(), bytes.size());
 }
 
 bool VerbsTensorChannel::OfferBuffer(const tensorflow::RecvBufRequest& request,
@@ -139,7 +150,7 @@ bool VerbsTensorChannel::OfferBuffer(const tensorflow::RecvBufRequest& request,
   kept->tensor = tensor;
   kept->sent = std::move(sent);
   const tensorflow::StringPiece bytes = tensor.tensor_data();
-  const StatusOr<verbs::Held> held = sender_.Hold(*ask, {bytes.data(), bytes.size(), kept});
+  const StatusOr<verbs::Held> held = sender_->Hold(*ask, {bytes.data(), bytes.size(), kept});
   kept->held = held.ok();
   *status = ToTensorFlow(held.status());
   if (!held.ok()) return false;

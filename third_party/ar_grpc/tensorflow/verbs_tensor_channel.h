@@ -21,7 +21,8 @@ namespace ar_grpc {
 class VerbsTensorChannel final : public TensorChannel {
  public:
   // `context` writes and sends messages (fabric.h).
-  explicit VerbsTensorChannel(fabric::Context* context) : context_(context), sender_(context) {}
+  explicit VerbsTensorChannel(fabric::Context* context)
+      : context_(context), sender_(std::make_shared<verbs::Sender>(context)) {}
 
   std::shared_ptr<TensorPeer> NewPeer(std::shared_ptr<const TensorCaller> caller) override;
   // Introductions, what is fetched and what is dropped.
@@ -31,13 +32,14 @@ class VerbsTensorChannel final : public TensorChannel {
               const tensorflow::Tensor& tensor, bool require_ack, ::grpc::ByteBuffer* response,
               tensorflow::StatusCallback done) override;
   void Refuse(const tensorflow::RecvTensorRequest& request) override;
+  bool MayTakeLong(const tensorflow::Tensor& tensor) const override;
   bool OfferBuffer(const tensorflow::RecvBufRequest& request, const tensorflow::Tensor& tensor,
                    std::function<void()> sent, tensorflow::RecvBufResponse* response,
                    tensorflow::Status* status) override;
 
  private:
   fabric::Context* const context_;
-  verbs::Sender sender_;
+  const std::shared_ptr<verbs::Sender> sender_;
 };
 
 }  // namespace ar_grpc
