@@ -83,15 +83,14 @@ def observed_paths(
 
     `before` and `after` are the answers to `report` of all tasks, by task name; `payload` says for
     each worker how many bytes of tensors travelled between the two. A fabric counts when the worker
-    is connected over it and received that many bytes; "mpi", when it received that many by MPI;
-    "tcp", when both ends hold the same established connections and the server sent that many bytes
-    over them. Else it is "unknown".
+    is connected over it and received that many bytes; a classic channel ("mpi", "verbs") when it
+    received that many bytes by it; "tcp", when both ends hold the same established connections and
+    the server sent that many bytes over them. Else it is "unknown".
     """
     paths = {}
     for worker, expected in payload.items():
         fabric = after[worker]["fabrics"].get(PS, "tcp")
         received = _grown(before, after, worker, "fabric_bytes_received")
-        by_mpi = _grown(before, after, worker, "mpi_bytes_received")
         ends = {(c["remote"], c["local"]) for c in after[worker]["connections"]}
         earlier = {c["inode"]: c["bytes_sent"] for c in before[PS]["connections"]}
         sent = [
@@ -100,8 +99,10 @@ def observed_paths(
             if (c["local"], c["remote"]) in ends
         ]
         carried = sum(sent) >= expected if fabric == "tcp" else received >= expected
-        if by_mpi >= expected > 0:
-            fabric, carried = "mpi", True
+        earlier_by = before.get(worker, {}).get("classic_bytes_received", {})
+        for channel, count in after[worker].get("classic_bytes_received", {}).items():
+            if count - earlier_by.get(channel, 0) >= expected > 0:
+                fabric, carried = channel, True
         paths[worker] = fabric if carried and ends else "unknown"
     return paths
 

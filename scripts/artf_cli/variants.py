@@ -25,6 +25,7 @@ from artf_cli.errors import ArtfError
 STOCK = "grpc"
 AR = "grpc+ar"
 MPI = "grpc+mpi"
+VERBS = "grpc+verbs"
 #: Words behind the @: upstream's untouched wheel, and the one of `--against`.
 UPSTREAM_WHEEL = "upstream"
 AGAINST_WHEEL = "against"

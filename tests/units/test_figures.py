@@ -170,8 +170,16 @@ def test_requests_by_size() -> None:
         }
 
     rows = [
-        {"bytes": 0, "tensors": 0, "steps": 10, "worker": task(22, 0), "ps": task(15, 0)},
         {
+            "protocol": "grpc+ar",
+            "bytes": 0,
+            "tensors": 0,
+            "steps": 10,
+            "worker": task(22, 0),
+            "ps": task(15, 0),
+        },
+        {
+            "protocol": "grpc+ar",
             "bytes": 1 << 20,
             "tensors": 1,
             "steps": 10,
@@ -183,3 +191,29 @@ def test_requests_by_size() -> None:
     lines = figures.requests(rows).splitlines()
     assert lines[2] == "| empty | 0 |  | 2.2 | 0.3 | 0.2 | 1.1 | 1.5 | 0.3 | 0.2 | 1.1 |"
     assert lines[3] == "| 1 MiB | 2 | 75% | 2.2 | 0.3 | 0.2 | 1.1 | 1.5 | 0.3 | 0.2 | 1.1 |"
+
+
+def test_requests_of_writes_by_size() -> None:
+    """Those of grpc+verbs are a table of their own."""
+
+    def task(send: int, write: int, registrations: int) -> dict[str, Any]:
+        return {
+            "requests": {"send": send, **({"write": write} if write else {})},
+            "frames": {"message": send - 1, "credits": 1},
+            "registrations": registrations,
+        }
+
+    rows = [
+        {"protocol": "grpc+ar", "bytes": 0},
+        {
+            "protocol": "grpc+verbs",
+            "bytes": 4096,
+            "tensors": 1,
+            "steps": 10,
+            "worker": task(2, 0, 0),
+            "ps": task(11, 20, 10),
+            "looked_at": {"looks": 3, "written": 400, "from_source": 100},
+        },
+    ]
+    lines = figures.requests_of_writes(rows).splitlines()
+    assert lines[2:] == ["| 4 KiB | 2 | 25% | 1 | 0.1 | 0.2 | 1 | 0 |"]

@@ -188,6 +188,23 @@ def test_tcp_needs_both_ends_and_the_bytes() -> None:
     assert paths(0, 150, "b:3") == {"worker:0": "unknown"}
 
 
+@pytest.mark.parametrize("channel", ["mpi", "verbs"])
+def test_a_classic_channel_is_the_path_of_the_bytes_it_brought(channel: str) -> None:
+    """TCP has its calls alone; and bytes of an earlier round do not count."""
+
+    def path(before: int, after: int) -> str:
+        tasks = [
+            {"ps:0": report((1, "a:1", "b:2", 0)), "worker:0": report((9, "b:2", "a:1", 0))}
+            for _ in range(2)
+        ]
+        for task, count in zip(tasks, (before, after)):
+            task["worker:0"]["classic_bytes_received"] = {"mpi": 0, "verbs": 0, channel: count}
+        return observed_paths(*tasks, {"worker:0": 100})["worker:0"]
+
+    assert path(0, 100) == path(70, 170) == channel
+    assert path(70, 169) == path(0, 0) == "unknown"
+
+
 @pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
 def test_tcp_info_counts_a_known_transfer(family: socket.AddressFamily) -> None:
     size = 3_000_017

@@ -2,8 +2,8 @@
 
 // A libibverbs that counts, for AR_IBVERBS_LIB: it is linked with the real one, whose functions are
 // found through it, and has an ibv_open_device of its own, which wraps what the opened context is
-// called by for each request. What it counts is what the device is told, whatever the fabric says
-// of itself.
+// called by for each request, and an ibv_reg_mr. What it counts is what the device is told,
+// whatever the fabric says of itself.
 //
 // counting_verbs_write(path) writes all so far, as JSON; a program calls it by dlopen of the same
 // path.
@@ -27,7 +27,7 @@ namespace {
 
 namespace abi = ar_grpc::fabric::verbs::abi;
 
-constexpr size_t kMostReads = size_t{1} << 20;
+constexpr size_t kMostMoves = size_t{1} << 20;
 // Of a SEND (fabric/verbs/stream_frame.h): version, kind, credits, and the payload's bytes.
 constexpr size_t kFrameHeader = 8;
 constexpr uint8_t kFrameData = 1;
@@ -78,7 +78,8 @@ struct ByOpcode {
   uint64_t signaled = 0;
 };
 
-struct Read {
+// What a READ or a WRITE moves, in one piece of this process's memory.
+struct Move {
   uint64_t local;
   uint64_t bytes;
   uint64_t remote;
@@ -91,7 +92,9 @@ struct Counts {
   std::map<uint8_t, uint64_t> frames;  // by kind of SEND
   std::map<uint8_t, uint64_t> http2;   // by type of frame
   std::map<uint32_t, Http2> streams;   // by number of a queue pair
-  std::vector<Read> reads;
+  std::vector<Move> reads;
+  std::vector<Move> writes;
+  uint64_t registrations = 0;
   uint64_t receives = 0;
   uint64_t completions = 0;
 };
@@ -130,11 +133,13 @@ void Count(uint32_t pair, const abi::SendRequest& request, Counts* all) {
   ++counted.requests;
   if ((request.flags & abi::kInline) != 0) ++counted.inlined;
   if ((request.flags & abi::kSignaled) != 0) ++counted.signaled;
+  const bool reads = request.opcode == abi::kRdmaRead;
+  std::vector<Move>& moves = reads ? all->reads : all->writes;
   uint64_t offset = 0;
   for (int i = 0; i < request.count; ++i) {
     const abi::Piece& piece = request.pieces[i];
-    if (request.opcode == abi::kRdmaRead && all->reads.size() < kMostReads) {
-      all->reads.push_back({piece.address, piece.length, request.remote_address + offset});
+    if ((reads || request.opcode == abi::kRdmaWrite) && moves.size() < kMostMoves) {
+      moves.push_back({piece.address, piece.length, request.remote_address + offset});
     }
     offset += piece.length;
   }
@@ -184,9 +189,21 @@ void Write(std::FILE* file, const char* name, const std::map<Key, uint64_t>& cou
   std::fputc('}', file);
 }
 
+void Write(std::FILE* file, const char* name, const std::vector<Move>& moves) {
+  std::fprintf(file, ",\"%s\":[", name);
+  const char* comma = "";
+  for (const Move& move : moves) {
+    std::fprintf(file, "%s[%ju,%ju,%ju]", comma, static_cast<uintmax_t>(move.local),
+                 static_cast<uintmax_t>(move.bytes), static_cast<uintmax_t>(move.remote));
+    comma = ",";
+  }
+  std::fputc(']', file);
+}
+
 void WriteAll(std::FILE* file, const Counts& all) {
-  std::fprintf(file, "{\"receives\":%ju,\"completions\":%ju,\"requests\":{",
-               static_cast<uintmax_t>(all.receives), static_cast<uintmax_t>(all.completions));
+  std::fprintf(file, "{\"receives\":%ju,\"completions\":%ju,\"registrations\":%ju,\"requests\":{",
+               static_cast<uintmax_t>(all.receives), static_cast<uintmax_t>(all.completions),
+               static_cast<uintmax_t>(all.registrations));
   const char* comma = "";
   for (const auto& [opcode, counted] : all.requests) {
     std::fprintf(file, "%s\"%d\":{\"requests\":%ju,\"bytes\":%ju,\"inline\":%ju,\"signaled\":%ju}",
@@ -198,14 +215,17 @@ void WriteAll(std::FILE* file, const Counts& all) {
   std::fputc('}', file);
   Write(file, "frames", all.frames);
   Write(file, "http2", all.http2);
-  std::fputs(",\"reads\":[", file);
-  comma = "";
-  for (const Read& read : all.reads) {
-    std::fprintf(file, "%s[%ju,%ju,%ju]", comma, static_cast<uintmax_t>(read.local),
-                 static_cast<uintmax_t>(read.bytes), static_cast<uintmax_t>(read.remote));
-    comma = ",";
-  }
-  std::fputs("]}\n", file);
+  Write(file, "reads", all.reads);
+  Write(file, "writes", all.writes);
+  std::fputs("}\n", file);
+}
+
+// The function of libibverbs itself; null where there is none.
+template <typename Function>
+Function Real(const char* name) {
+  void* const library = dlopen("libibverbs.so.1", RTLD_NOW | RTLD_NOLOAD);
+  return library == nullptr ? nullptr
+                            : reinterpret_cast<Function>(dlvsym(library, name, "IBVERBS_1.1"));
 }
 
 }  // namespace
@@ -223,14 +243,22 @@ int counting_verbs_write(const char* path) {
   return std::fclose(file) == 0 ? 0 : errno;
 }
 
+abi::MemoryRegion* ibv_reg_mr(abi::ProtectionDomain* domain, void* address, size_t length,
+                              int access) {
+  static const auto reg_mr = Real<decltype(&ibv_reg_mr)>("ibv_reg_mr");
+  if (reg_mr == nullptr) {
+    errno = ENOSYS;
+    return nullptr;
+  }
+  {
+    std::lock_guard<std::mutex> lock(All().mu);
+    ++All().registrations;
+  }
+  return reg_mr(domain, address, length, access);
+}
+
 abi::Context* ibv_open_device(abi::Device* device) {
-  using Open = abi::Context* (*)(abi::Device*);
-  static const auto open = [] {
-    void* const library = dlopen("libibverbs.so.1", RTLD_NOW | RTLD_NOLOAD);
-    return library == nullptr
-               ? nullptr
-               : reinterpret_cast<Open>(dlvsym(library, "ibv_open_device", "IBVERBS_1.1"));
-  }();
+  static const auto open = Real<decltype(&ibv_open_device)>("ibv_open_device");
   if (open == nullptr) {
     errno = ENOSYS;
     return nullptr;

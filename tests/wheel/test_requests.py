@@ -29,18 +29,21 @@ STEPS = 20
 _MEMORY_MB = 4096
 #: What a step's calls take in gRPC's stream, without a tensor's bytes.
 _CALLS = 2048
-#: Of one READ request, as Soft-RoCE takes them.
-_LARGEST_READ = 8 * _MIB
+#: Of one request, as Soft-RoCE takes them.
+_LARGEST_REQUEST = 8 * _MIB
+#: Tensors come from the arena, which is registered, from this size on.
+_IN_ARENA = 16 * _KIB
 
 
 @pytest.fixture(scope="module")
-def rows(
+def all_rows(
     wheel: Path, tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
 ) -> list[dict[str, Any]]:
-    """Of each size, in order; skips where no virtual host boots, but in CI."""
+    """Of each protocol and size, in order; skips where no virtual host boots, but in CI."""
     folder = tmp_path_factory.mktemp("requests")
     settings = {
         "python": str(venv.make(wheel)),
+        "protocols": ["grpc+ar/verbs", "grpc+verbs"],
         "library": str(cpp.shared("tests/verbs/counting_verbs")),
         "sizes": SIZES,
         "steps": STEPS,
@@ -62,6 +65,18 @@ def rows(
     if pytestconfig.getoption("--record-requests"):
         record.write(figures.FOLDER / "requests.json", found, made)
     return found
+
+
+@pytest.fixture
+def rows(all_rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Those of grpc+ar."""
+    return [row for row in all_rows if row["protocol"] == "grpc+ar"]
+
+
+@pytest.fixture
+def written(all_rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Those of grpc+verbs."""
+    return [row for row in all_rows if row["protocol"] == "grpc+verbs"]
 
 
 def reading(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -95,7 +110,7 @@ def test_smaller_ones_go_in_the_stream(rows: list[dict[str, Any]]) -> None:
 def test_a_read_takes_one_request_and_one_message(rows: list[dict[str, Any]]) -> None:
     """For each part of a READ that the device takes; the message releases the tensor."""
     for row in reading(rows):
-        parts = -(-row["bytes"] // _LARGEST_READ)
+        parts = -(-row["bytes"] // _LARGEST_REQUEST)
         assert row["worker"]["requests"]["read"] == STEPS * parts
         assert row["worker"]["frames"]["message"] == STEPS
         assert row["ps"]["frames"].get("message", 0) == 0
@@ -105,9 +120,8 @@ def test_a_read_takes_one_request_and_one_message(rows: list[dict[str, Any]]) ->
 
 
 def test_all_requests_are_known(rows: list[dict[str, Any]]) -> None:
-    """One path, two kinds of requests, and every SEND is a frame that is counted by its kind."""
+    """Two kinds of requests, and every SEND is a frame that is counted by its kind."""
     for row in rows:
-        assert row["fabric"] == "verbs"
         assert set(row["worker"]["requests"]) <= {"send", "read"}
         assert set(row["ps"]["requests"]) == {"send"}
         for task in ("worker", "ps"):
@@ -119,3 +133,28 @@ def test_all_requests_are_known(rows: list[dict[str, Any]]) -> None:
             assert counted["http2"]["DATA"] >= STEPS
             # Of the first frames each fourth one's completion is asked for, later each eighth's.
             assert counted["signaled"]["send"] <= counted["requests"]["send"] / 4 + 1
+
+
+def test_grpc_verbs_writes_each_tensor_once(written: list[dict[str, Any]]) -> None:
+    """A step is a WRITE and a note behind it, whose size is the tensor's; nothing goes back."""
+    assert [row["bytes"] for row in written] == list(SIZES)
+    for row in written:
+        size, ps = row["bytes"], row["ps"]
+        parts = -(-size // _LARGEST_REQUEST)
+        assert ps["requests"].get("write", 0) == STEPS * parts
+        assert ps["bytes"].get("write", 0) == STEPS * size
+        notes = ps["frames"].get("message", 0)
+        # And what shows the other end, now and then, that this one lives.
+        assert STEPS * (size > 0) <= notes <= STEPS * (size > 0) + 10
+        assert "write" not in row["worker"]["requests"]
+        assert "read" not in {**row["worker"]["requests"], **ps["requests"]}
+
+
+def test_grpc_verbs_registers_nothing_in_a_step(written: list[dict[str, Any]]) -> None:
+    """Sources in the arena are registered already, and smaller ones are copied."""
+    for row in written:
+        assert row["ps"]["registrations"] == row["worker"]["registrations"] == 0
+        looked = row.get("looked_at", {"written": 0, "from_source": 0, "looks": 0})
+        assert looked["written"] == looked["looks"] * row["bytes"]
+        if row["bytes"] >= _IN_ARENA:
+            assert looked["from_source"] == looked["written"]

@@ -19,7 +19,7 @@ from artf_cli.bench.table import duration, spread_of
 from artf_cli.bench.traffic import NOTHING
 from artf_cli.errors import ArtfError
 from artf_cli.paths import REPO
-from artf_cli.variants import STOCK
+from artf_cli.variants import AR, STOCK, VERBS
 
 PAGE = REPO / "docs" / "measured.md"
 FOLDER = REPO / "docs" / "measured"
@@ -176,13 +176,20 @@ def _each(row: Any, task: str, count: str, names: Sequence[str] = ()) -> str:
     return f"{total / row['steps']:g}"
 
 
+def _share(row: Any, of: str, among: str) -> str:
+    """How many of the bytes that were looked at, in percent; of none nothing."""
+    looked = row.get("looked_at", {among: 0})
+    return f"{looked[of] / looked[among]:.0%}" if looked[among] else ""
+
+
 def requests(rows: Rows) -> str:
-    """What both ends tell their RDMA devices for a step, by size."""
+    """What both ends of grpc+ar tell their RDMA devices for a step, by size."""
     lines = []
     for row in rows:
-        looked = row.get("looked_at", {"read": 0, "direct": 0})
-        direct = f"{looked['direct'] / looked['read']:.0%}" if looked["read"] else ""
-        line = [*_size(row), _each(row, "worker", "requests", ["read"]), direct]
+        if row["protocol"] != AR:
+            continue
+        reads = _each(row, "worker", "requests", ["read"])
+        line = [*_size(row), reads, _share(row, "direct", "read")]
         for task in ("worker", "ps"):
             line.append(_each(row, task, "requests", ["send"]))
             line += [_each(row, task, "frames", [kind]) for kind in ("message", "credits")]
@@ -192,6 +199,22 @@ def requests(rows: Rows) -> str:
     for arrow in ("to the ps", "to the worker"):
         header += [f"SENDs {arrow}", "messages", "credits", "HTTP/2 frames"]
     return markdown(header, lines)
+
+
+def requests_of_writes(rows: Rows) -> str:
+    """The same of grpc+verbs."""
+    lines = []
+    for row in rows:
+        if row["protocol"] != VERBS:
+            continue
+        writes = _each(row, "ps", "requests", ["write"])
+        line = [*_size(row), writes, _share(row, "from_source", "written")]
+        line += [_each(row, "ps", "frames", [kind]) for kind in ("message", "credits")]
+        line.append(_each(row, "worker", "requests", ["send"]))
+        line += [f"{row[task]['registrations'] / row['steps']:g}" for task in ("ps", "worker")]
+        lines.append(line)
+    header = ["", "WRITEs", "from the tensor", "notes", "credits", "SENDs to the ps"]
+    return markdown([*header, "registered by the ps", "by the worker"], lines)
 
 
 def provenance(made: record.Record, file: str) -> str:
@@ -223,6 +246,7 @@ TABLES: dict[str, tuple[str, Callable[[Rows], str]]] = {
     "allreduce": ("allreduce.json", all_reduce),
     "hostile": ("hostile.json", attacks),
     "requests": ("requests.json", requests),
+    "requests-verbs": ("requests.json", requests_of_writes),
 }
 
 

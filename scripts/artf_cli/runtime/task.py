@@ -19,6 +19,8 @@ import tcp_info
 import tensorflow as tf
 
 _TRIES = 3
+#: The channels beside gRPC's own of grpc+mpi and grpc+verbs, as ar_grpc.status() counts them.
+_CLASSIC = ("mpi", "verbs")
 
 
 def session_config(worker: int) -> Any:
@@ -139,7 +141,7 @@ class Task:
         self._port.close()
 
     def do_report(self) -> dict[str, Any]:
-        """What this process carried so far, over TCP and over AR-gRPC's fabrics."""
+        """What this process carried so far over TCP, AR-gRPC's fabrics and classic channels."""
         sockets = tcp_info.tcp_sockets()
         status = _ar_status() or {"paths": {}}
         # A rendezvous is counted by the one who reads; over all tasks each byte counts once.
@@ -154,13 +156,15 @@ class Task:
             "bytes_sent": sum(tcp.bytes_sent for tcp in sockets)
             + status.get("stream_bytes_sent", 0)
             + read
-            + status.get("mpi_bytes_sent", 0),
+            + sum(status.get(f"{channel}_bytes_sent", 0) for channel in _CLASSIC),
             "connections": [asdict(tcp) for tcp in sockets if tcp.established],
             "fabrics": {
                 name: paths[address] for address, name in names.items() if address in paths
             },
             "fabric_bytes_received": status.get("stream_bytes_received", 0) + read,
-            "mpi_bytes_received": status.get("mpi_bytes_received", 0),
+            "classic_bytes_received": {
+                channel: status.get(f"{channel}_bytes_received", 0) for channel in _CLASSIC
+            },
             # Pages of the arena that the next step need not fault in.
             "warm_free_bytes": status.get("arena", {}).get("warm_free", 0),
         }
