@@ -2,8 +2,6 @@
 
 #include "third_party/ar_grpc/tensorflow/mpi_tensor_peer.h"
 
-#include <atomic>
-#include <cstring>
 #include <mutex>
 #include <new>
 #include <optional>
@@ -12,8 +10,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "third_party/ar_grpc/mpi/messages.h"
-#include "third_party/ar_grpc/protocol/write_gate.h"
 #include "third_party/ar_grpc/tensorflow/mpi_introduction.h"
+#include "third_party/ar_grpc/tensorflow/receive_call.h"
 #include "third_party/ar_grpc/tensorflow/run_later.h"
 
 namespace ar_grpc {
@@ -34,16 +32,13 @@ class MpiReceive : public std::enable_shared_from_this<MpiReceive> {
  public:
   MpiReceive(mpi::Channel* channel, std::shared_ptr<const TensorCaller> caller,
              tensorflow::CallOptions* options, tensorflow::StatusCallback done)
-      : channel_(channel), caller_(std::move(caller)), options_(options), done_(std::move(done)) {}
+      : channel_(channel), caller_(std::move(caller)), waiter_(options, std::move(done)) {}
   virtual ~MpiReceive() = default;
 
   // Nothing ends before it returns: who waits for the end may delete what makes the calls.
   void Start(std::shared_ptr<MpiIntroduction> introduction) {
     const auto self = shared_from_this();
-    if (options_ != nullptr) {
-      call_.SetTimeout(options_->GetTimeout());
-      options_->SetCancelCallback([self] { self->Cancel(); });
-    }
+    waiter_.OnCancel([self] { self->Cancel(); });
     introduction->WhenKnown([self](const StatusOr<int>& rank) { self->OnKnown(rank); });
     std::lock_guard<std::mutex> lock(mu_);
     started_ = true;
@@ -53,15 +48,14 @@ class MpiReceive : public std::enable_shared_from_this<MpiReceive> {
 
  protected:
   // Makes the call, with the question.
-  virtual void Call(const mpi::Ask& ask, tensorflow::StatusCallback done) = 0;
+  virtual void Call(tensorflow::CallOptions* options, const mpi::Ask& ask,
+                    tensorflow::StatusCallback done) = 0;
   // After it: what is being sent; none: the bytes have come with the response.
   virtual const google::protobuf::Any& Answer() const = 0;
   virtual StatusOr<Target> TargetOf(uint64_t size) = 0;
   // All bytes are in the target. false: nobody wants them any more.
   virtual bool OnArrival() { return true; }
   virtual void OnCancel() {}
-
-  tensorflow::CallOptions* call_options() { return options_ == nullptr ? nullptr : &call_; }
 
  private:
   static Status Cancelled() { return Status(StatusCode::kCancelled, "the receive was cancelled"); }
@@ -80,16 +74,16 @@ class MpiReceive : public std::enable_shared_from_this<MpiReceive> {
     ask.job = channel_->job().token;
     ask.rank = static_cast<uint32_t>(channel_->job().rank);
     ask.tag = static_cast<uint32_t>(tag_.value());
-    Call(ask,
+    Call(waiter_.call_options(), ask,
          [self = shared_from_this()](const tensorflow::Status& status) { self->OnAnswer(status); });
     // A cancel that came before the call could be cancelled.
-    if (IsCancelled()) call_.StartCancel();
+    if (IsCancelled()) waiter_.CancelCall();
   }
 
   void OnAnswer(const tensorflow::Status& status) {
-    if (!status.ok()) return EndCall(status);
+    if (!status.ok()) return waiter_.End(status);
     const google::protobuf::Any& answer = Answer();
-    if (answer.type_url() != mpi::Sent::kType) return EndCall(status);
+    if (answer.type_url() != mpi::Sent::kType) return waiter_.End(status);
     const StatusOr<mpi::Sent> sent = mpi::DecodeSent(answer.value());
     if (!sent.ok()) return End(sent.status());
     StatusOr<Target> target = TargetOf(sent->size);
@@ -112,7 +106,7 @@ class MpiReceive : public std::enable_shared_from_this<MpiReceive> {
     if (cancelled) channel_->Cancel(id);
   }
 
-  // Called under the lock of `options_`, which End takes, too.
+  // The end comes in another thread (Waiter).
   void Cancel() {
     std::optional<mpi::Id> receive;
     {
@@ -126,7 +120,7 @@ class MpiReceive : public std::enable_shared_from_this<MpiReceive> {
       }
     }
     OnCancel();
-    call_.StartCancel();
+    waiter_.CancelCall();
     if (receive.has_value()) channel_->Cancel(*receive);
   }
 
@@ -147,24 +141,11 @@ class MpiReceive : public std::enable_shared_from_this<MpiReceive> {
     End(status);
   }
 
-  void End(const Status& status) { EndCall(OfTransfer(status, caller_->target)); }
-
-  // With the call's own status. Nothing of this is used after it but by who holds it.
-  void EndCall(const tensorflow::Status& status) {
-    if (ended_.exchange(true)) return;
-    // Waits for a cancel under way.
-    if (options_ != nullptr) options_->ClearCancelCallback();
-    std::exchange(done_, nullptr)(status);
-  }
+  void End(const Status& status) { waiter_.End(OfTransfer(status, caller_->target)); }
 
   mpi::Channel* const channel_;
   const std::shared_ptr<const TensorCaller> caller_;
-  // The caller's; nullptr: nobody cancels.
-  tensorflow::CallOptions* const options_;
-  tensorflow::StatusCallback done_;
-  // The call's own, so that its end does not end what the caller's cancel.
-  tensorflow::CallOptions call_;
-  std::atomic<bool> ended_{false};
+  Waiter waiter_;
   std::mutex mu_;
   // Guarded by mu_.
   bool started_ = false;
@@ -183,28 +164,21 @@ class TensorReceive final : public MpiReceive {
                 const tensorflow::RecvTensorRequest& request, tensorflow::TensorResponse* response,
                 TensorPeer::Call<tensorflow::RecvTensorRequest> call)
       : MpiReceive(channel, std::move(caller), options, std::move(done)),
-        request_(request),
-        response_(response),
-        make_call_(std::move(call)) {}
+        call_{request, response, std::move(call)} {}
 
  private:
-  void Call(const mpi::Ask& ask, tensorflow::StatusCallback done) override {
-    tensorflow::RecvTensorRequest asking = request_;
-    Pack(ask, asking.mutable_transport_options());
-    make_call_(call_options(), asking, std::move(done));
+  void Call(tensorflow::CallOptions* options, const mpi::Ask& ask,
+            tensorflow::StatusCallback done) override {
+    call_.Make(options, ask, std::move(done));
   }
-  const google::protobuf::Any& Answer() const override {
-    return response_->metadata().transport_options();
-  }
+  const google::protobuf::Any& Answer() const override { return call_.answer(); }
   StatusOr<Target> TargetOf(uint64_t size) override {
-    const StatusOr<TensorTarget> target = ar_grpc::TargetOf(*response_, size);
+    const StatusOr<TensorTarget> target = ar_grpc::TargetOf(*call_.response, size);
     if (!target.ok()) return target.status();
     return Target{target->into, size, std::make_shared<Tensor>(target->tensor)};
   }
 
-  const tensorflow::RecvTensorRequest& request_;
-  tensorflow::TensorResponse* const response_;
-  const TensorPeer::Call<tensorflow::RecvTensorRequest> make_call_;
+  TensorCall call_;
 };
 
 // By way of memory of ours: a collective frees its buffer when its time is up, and what MPI is to
@@ -217,19 +191,16 @@ class BufferReceive final : public MpiReceive {
                 tensorflow::RecvBufResponse* response,
                 TensorPeer::Call<tensorflow::RecvBufRequest> call)
       : MpiReceive(channel, std::move(caller), options, std::move(done)),
-        request_(std::move(request)),
-        response_(response),
-        make_call_(std::move(call)) {}
+        call_{std::move(request), response, std::move(call), {}} {}
 
  private:
-  void Call(const mpi::Ask& ask, tensorflow::StatusCallback done) override {
-    Pack(ask, request_->mutable_transport_options());
-    make_call_(call_options(), *request_, std::move(done));
+  void Call(tensorflow::CallOptions* options, const mpi::Ask& ask,
+            tensorflow::StatusCallback done) override {
+    call_.Make(options, ask, std::move(done));
   }
-  const google::protobuf::Any& Answer() const override { return response_->transport_options(); }
+  const google::protobuf::Any& Answer() const override { return call_.answer(); }
   StatusOr<Target> TargetOf(uint64_t size) override {
-    const auto wanted = static_cast<uint64_t>(request_->num_bytes());
-    if (size != wanted) return WrongSize(size, wanted);
+    if (Status status = call_.Fits(size); !status.ok()) return status;
     bytes_.reset(new (std::nothrow) uint8_t[size], std::default_delete<uint8_t[]>());
     if (bytes_ == nullptr) {
       return Status(StatusCode::kResourceExhausted,
@@ -237,21 +208,11 @@ class BufferReceive final : public MpiReceive {
     }
     return Target{bytes_.get(), size, bytes_};
   }
-  bool OnArrival() override {
-    if (!gate_.BeginWrite()) return false;
-    std::memcpy(reinterpret_cast<void*>(request_->buf_ptr()), bytes_.get(), request_->num_bytes());
-    gate_.EndWrite();
-    // Without options the caller takes the bytes to be where buf_ptr says.
-    response_->clear_transport_options();
-    return true;
-  }
-  void OnCancel() override { gate_.Close(); }
+  bool OnArrival() override { return call_.Take(bytes_.get()); }
+  void OnCancel() override { call_.gate.Close(); }
 
-  const std::shared_ptr<tensorflow::RecvBufRequest> request_;
-  tensorflow::RecvBufResponse* const response_;
-  const TensorPeer::Call<tensorflow::RecvBufRequest> make_call_;
+  BufferCall call_;
   std::shared_ptr<uint8_t> bytes_;
-  protocol::WriteGate gate_;
 };
 
 // Goes with the GrpcRemoteWorker, while calls can be made; transfers under way do not need it. That

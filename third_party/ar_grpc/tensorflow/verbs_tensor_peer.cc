@@ -2,13 +2,12 @@
 
 #include "third_party/ar_grpc/tensorflow/verbs_tensor_peer.h"
 
-#include <atomic>
 #include <cstring>
 #include <mutex>
 #include <string>
 #include <utility>
 
-#include "third_party/ar_grpc/protocol/write_gate.h"
+#include "third_party/ar_grpc/tensorflow/receive_call.h"
 #include "third_party/ar_grpc/tensorflow/run_later.h"
 #include "third_party/ar_grpc/tensorflow/verbs_peer_link.h"
 #include "third_party/ar_grpc/verbs/messages.h"
@@ -23,17 +22,14 @@ class VerbsReceive : public std::enable_shared_from_this<VerbsReceive> {
  public:
   VerbsReceive(std::shared_ptr<VerbsPeerLink> link, tensorflow::CallOptions* options,
                tensorflow::StatusCallback done)
-      : link_(std::move(link)), options_(options), done_(std::move(done)) {}
+      : link_(std::move(link)), waiter_(options, std::move(done)) {}
   virtual ~VerbsReceive() = default;
 
   // It may have ended, in another thread, when this returns: nothing here uses what makes the calls
   // after the end.
   void Start() {
     const auto self = shared_from_this();
-    if (options_ != nullptr) {
-      call_.SetTimeout(options_->GetTimeout());
-      options_->SetCancelCallback([self] { self->Cancel(); });
-    }
+    waiter_.OnCancel([self] { self->Cancel(); });
     link_->WhenKnown([self](const StatusOr<verbs::NamedLink>& link) {
       // Not in this thread, which may have locks that the end takes.
       RunLater([self, link] { self->OnLinked(link); });
@@ -44,7 +40,8 @@ class VerbsReceive : public std::enable_shared_from_this<VerbsReceive> {
   // The bytes that are expected; 0: not known.
   virtual uint64_t Room() { return 0; }
   // Makes the call, with the question.
-  virtual void Call(const verbs::Ask& ask, tensorflow::StatusCallback done) = 0;
+  virtual void Call(tensorflow::CallOptions* options, const verbs::Ask& ask,
+                    tensorflow::StatusCallback done) = 0;
   // After it: what the sender does; none: the bytes have come with the response.
   virtual const google::protobuf::Any& Answer() const = 0;
   // kOk, or why so many bytes are not what was asked for.
@@ -55,7 +52,6 @@ class VerbsReceive : public std::enable_shared_from_this<VerbsReceive> {
 
   static Status Cancelled() { return Status(StatusCode::kCancelled, "the receive was cancelled"); }
   VerbsPeerLink& link() { return *link_; }
-  tensorflow::CallOptions* call_options() { return options_ == nullptr ? nullptr : &call_; }
 
  private:
   enum class State { kLinking, kCalling, kReceiving };
@@ -79,16 +75,16 @@ class VerbsReceive : public std::enable_shared_from_this<VerbsReceive> {
       receive_ = receive;
       state_ = State::kCalling;
     }
-    Call(receive->Begin(Room()),
+    Call(waiter_.call_options(), receive->Begin(Room()),
          [self = shared_from_this()](const tensorflow::Status& status) { self->OnAnswer(status); });
     // A cancel that came before the call could be cancelled.
-    if (IsCancelled()) call_.StartCancel();
+    if (IsCancelled()) waiter_.CancelCall();
   }
 
   void OnAnswer(const tensorflow::Status& status) {
     if (!status.ok()) {
       receive_->OnOther(FromTensorFlow(status));
-      return EndCall(status);
+      return waiter_.End(status);
     }
     const google::protobuf::Any& answer = Answer();
     if (answer.type_url() == verbs::Written::kType) {
@@ -107,7 +103,7 @@ class VerbsReceive : public std::enable_shared_from_this<VerbsReceive> {
       return RunLater([self = shared_from_this(), held = *held] { self->receive_->OnHeld(held); });
     }
     receive_->OnOther(Status());
-    EndCall(status);
+    waiter_.End(status);
   }
 
   // From now on a cancel ends it, as no call has the response any more.
@@ -130,7 +126,7 @@ class VerbsReceive : public std::enable_shared_from_this<VerbsReceive> {
     End(arrived.ok() ? Take(arrived->block->data(), arrived->size) : arrived.status());
   }
 
-  // Called under the lock of `options_`, which End takes, too: the end comes in another thread.
+  // The end comes in another thread (Waiter).
   void Cancel() {
     std::shared_ptr<verbs::Receive> receive;
     {
@@ -142,7 +138,7 @@ class VerbsReceive : public std::enable_shared_from_this<VerbsReceive> {
       if (state_ == State::kReceiving) receive = receive_;
     }
     OnCancel();
-    call_.StartCancel();
+    waiter_.CancelCall();
     if (receive) receive->Cancel();
   }
 
@@ -151,24 +147,10 @@ class VerbsReceive : public std::enable_shared_from_this<VerbsReceive> {
     return cancelled_;
   }
 
-  void End(const Status& status) { EndCall(OfTransfer(status, link_->target())); }
-
-  // With the call's own status. Nothing of this is used after it but by who holds it.
-  void EndCall(const tensorflow::Status& status) {
-    if (ended_.exchange(true)) return;
-    // Waits for a cancel under way.
-    if (options_ != nullptr) options_->ClearCancelCallback();
-    const tensorflow::StatusCallback done = std::move(done_);
-    done(status);
-  }
+  void End(const Status& status) { waiter_.End(OfTransfer(status, link_->target())); }
 
   const std::shared_ptr<VerbsPeerLink> link_;
-  // The caller's; nullptr: nobody cancels.
-  tensorflow::CallOptions* const options_;
-  tensorflow::StatusCallback done_;
-  // The call's own, so that its end does not end what the caller's cancel.
-  tensorflow::CallOptions call_;
-  std::atomic<bool> ended_{false};
+  Waiter waiter_;
   std::mutex mu_;
   // Guarded by mu_.
   State state_ = State::kLinking;
@@ -183,32 +165,25 @@ class TensorReceive final : public VerbsReceive {
                 tensorflow::TensorResponse* response,
                 TensorPeer::Call<tensorflow::RecvTensorRequest> call)
       : VerbsReceive(std::move(link), options, std::move(done)),
-        request_(request),
-        response_(response),
-        make_call_(std::move(call)) {}
+        call_{request, response, std::move(call)} {}
 
  private:
-  uint64_t Room() override { return link().RoomFor(request_.rendezvous_key()); }
-  void Call(const verbs::Ask& ask, tensorflow::StatusCallback done) override {
-    tensorflow::RecvTensorRequest asking = request_;
-    Pack(ask, asking.mutable_transport_options());
-    make_call_(call_options(), asking, std::move(done));
+  uint64_t Room() override { return link().RoomFor(call_.request.rendezvous_key()); }
+  void Call(tensorflow::CallOptions* options, const verbs::Ask& ask,
+            tensorflow::StatusCallback done) override {
+    call_.Make(options, ask, std::move(done));
   }
-  const google::protobuf::Any& Answer() const override {
-    return response_->metadata().transport_options();
-  }
-  Status Fits(uint64_t size) override { return TargetOf(*response_, size).status(); }
+  const google::protobuf::Any& Answer() const override { return call_.answer(); }
+  Status Fits(uint64_t size) override { return TargetOf(*call_.response, size).status(); }
   Status Take(const uint8_t* bytes, uint64_t size) override {
-    const StatusOr<TensorTarget> target = TargetOf(*response_, size);
+    const StatusOr<TensorTarget> target = TargetOf(*call_.response, size);
     if (!target.ok()) return target.status();
     std::memcpy(target->into, bytes, size);
-    link().Remember(request_.rendezvous_key(), size);
+    link().Remember(call_.request.rendezvous_key(), size);
     return Status();
   }
 
-  const tensorflow::RecvTensorRequest& request_;
-  tensorflow::TensorResponse* const response_;
-  const TensorPeer::Call<tensorflow::RecvTensorRequest> make_call_;
+  TensorCall call_;
 };
 
 class BufferReceive final : public VerbsReceive {
@@ -219,36 +194,22 @@ class BufferReceive final : public VerbsReceive {
                 tensorflow::RecvBufResponse* response,
                 TensorPeer::Call<tensorflow::RecvBufRequest> call)
       : VerbsReceive(std::move(link), options, std::move(done)),
-        request_(std::move(request)),
-        response_(response),
-        make_call_(std::move(call)) {}
+        call_{std::move(request), response, std::move(call), {}} {}
 
  private:
-  void Call(const verbs::Ask& ask, tensorflow::StatusCallback done) override {
-    Pack(ask, request_->mutable_transport_options());
-    make_call_(call_options(), *request_, std::move(done));
+  void Call(tensorflow::CallOptions* options, const verbs::Ask& ask,
+            tensorflow::StatusCallback done) override {
+    call_.Make(options, ask, std::move(done));
   }
-  const google::protobuf::Any& Answer() const override { return response_->transport_options(); }
-  Status Fits(uint64_t size) override {
-    const auto wanted = static_cast<uint64_t>(request_->num_bytes());
-    return size == wanted ? Status() : WrongSize(size, wanted);
-  }
+  const google::protobuf::Any& Answer() const override { return call_.answer(); }
+  Status Fits(uint64_t size) override { return call_.Fits(size); }
   Status Take(const uint8_t* bytes, uint64_t size) override {
     if (Status status = Fits(size); !status.ok()) return status;
-    if (!gate_.BeginWrite()) return Cancelled();
-    std::memcpy(reinterpret_cast<void*>(request_->buf_ptr()), bytes, size);
-    gate_.EndWrite();
-    // Without options the caller takes the bytes to be where buf_ptr says.
-    response_->clear_transport_options();
-    return Status();
+    return call_.Take(bytes) ? Status() : Cancelled();
   }
-  void OnCancel() override { gate_.Close(); }
+  void OnCancel() override { call_.gate.Close(); }
 
-  const std::shared_ptr<tensorflow::RecvBufRequest> request_;
-  tensorflow::RecvBufResponse* const response_;
-  const TensorPeer::Call<tensorflow::RecvBufRequest> make_call_;
-  // A collective frees its buffer when its time is up.
-  protocol::WriteGate gate_;
+  BufferCall call_;
 };
 
 // Goes with the GrpcRemoteWorker, while calls can be made.
