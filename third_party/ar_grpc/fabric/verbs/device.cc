@@ -13,8 +13,8 @@
 #include "third_party/ar_grpc/base/log.h"
 #include "third_party/ar_grpc/base/os.h"
 #include "third_party/ar_grpc/base/reactor.h"
-#include "third_party/ar_grpc/fabric/verbs/flow_control.h"
 #include "third_party/ar_grpc/fabric/verbs/bounce_pool.h"
+#include "third_party/ar_grpc/fabric/verbs/flow_control.h"
 #include "third_party/ar_grpc/fabric/verbs/numa.h"
 #include "third_party/ar_grpc/fabric/verbs/port_names.h"
 
