@@ -23,14 +23,15 @@ STEPS, _WARM_STEPS = 300, 5
 _PARAMETER_BYTES = 4 * (520 + 25050 + 100500 + 5010)
 
 
-def train(folder: Path, driver: str, fabric: str) -> list[Said]:
-    """A process of replica.py for each task."""
+def train(folder: Path, driver: str, protocol: str, fabric: str = "") -> list[Said]:
+    """A process of replica.py for each task; `fabric` is the only one of grpc+ar's."""
     env = {
         "CLUSTER": _CLUSTER,
         "STEPS": str(STEPS // 2 - _WARM_STEPS),
-        "AR_GRPC_FABRICS": fabric,
-        "PROTOCOL": "grpc+ar",
+        "PROTOCOL": protocol,
     }
+    if fabric:
+        env["AR_GRPC_FABRICS"] = fabric
     hosts = [
         {task: OfHost(str(_REPLICA), env={**env, "TASK": task}) for task in tasks}
         for tasks in _TASKS
@@ -45,6 +46,23 @@ def result(lines: list[str]) -> dict[str, Any]:
     return dict(found)
 
 
+def learned(hosts: list[Said]) -> tuple[dict[str, dict[str, Any]], int]:
+    """The tasks' results, and the steps of both workers; asserts that they have learned."""
+    tasks = {task: result(lines) for host in hosts for task, lines in host.lines.items()}
+    workers = [tasks["worker:0"], tasks["worker:1"]]
+    assert workers[0]["accuracy"] >= 0.95
+    steps = sum(worker["steps"] + _WARM_STEPS for worker in workers)
+    # A worker reads the count while the other's update is under way: a few more than wanted.
+    assert STEPS <= steps <= STEPS + 20
+    return tasks, steps
+
+
+def check_bytes(host: Said, counted: int, steps: int) -> None:
+    """The workers' parameters, or the server's gradients."""
+    print(f"{counted} bytes by our counters, at most {host.device_bytes} by the device's")
+    assert steps * _PARAMETER_BYTES <= counted <= host.device_bytes
+
+
 @pytest.mark.parametrize(
     ("driver", "fabric"),
     [
@@ -57,23 +75,28 @@ def result(lines: list[str]) -> dict[str, Any]:
 def test_lenet_learns_between_two_hosts(tmp_path: Path, driver: str, fabric: str) -> None:
     """Over this fabric and no other: each peer's path, our counters and the device's say so."""
     virtual_host.need(driver)
-    hosts = train(tmp_path, driver, fabric)
-    tasks = {task: result(lines) for host in hosts for task, lines in host.lines.items()}
-    workers = [tasks["worker:0"], tasks["worker:1"]]
-    assert workers[0]["accuracy"] >= 0.95
-    steps = sum(worker["steps"] + _WARM_STEPS for worker in workers)
-    # A worker reads the count while the other's update is under way: a few more than wanted.
-    assert STEPS <= steps <= STEPS + 20
-
+    hosts = train(tmp_path, driver, "grpc+ar", fabric)
+    tasks, steps = learned(hosts)
     fabrics = {task: said["report"]["fabrics"] for task, said in tasks.items()}
     assert fabrics["ps:0"] == {"worker:0": fabric, "worker:1": fabric}
     assert [fabrics[f"worker:{index}"]["ps:0"] for index in (0, 1)] == [fabric] * 2
 
     for host, names in zip(hosts, _TASKS):
         counted = sum(tasks[task]["report"]["fabric_bytes_received"] for task in names)
-        print(f"{counted} bytes by our counters, at most {host.device_bytes} by the device's")
         if fabric == "tcp":
             assert (counted, host.device_bytes) == (0, 0)
         else:
-            # The workers' parameters, or the server's gradients.
-            assert steps * _PARAMETER_BYTES <= counted <= host.device_bytes
+            check_bytes(host, counted, steps)
+
+
+@pytest.mark.parametrize("driver", virtual_host.DRIVERS)
+def test_lenet_learns_by_writes_between_two_hosts(tmp_path: Path, driver: str) -> None:
+    """grpc+verbs: what was written is what our counters and the device's say."""
+    virtual_host.need(driver)
+    hosts = train(tmp_path, driver, "grpc+verbs")
+    tasks, steps = learned(hosts)
+    for host, names in zip(hosts, _TASKS):
+        reports = [tasks[task]["report"] for task in names]
+        counted = sum(report["classic_bytes_received"]["verbs"] for report in reports)
+        check_bytes(host, counted, steps)
+        assert not any(report["fabric_bytes_received"] for report in reports)
