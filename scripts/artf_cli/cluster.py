@@ -76,6 +76,24 @@ def environment(base: Mapping[str, str] = os.environ) -> dict[str, str]:
     return kept
 
 
+def classic_channel(
+    before: Mapping[str, Answer], after: Mapping[str, Answer], tasks: Sequence[str], payload: int
+) -> str:
+    """The classic channel ("mpi", "verbs") by which these tasks received `payload` bytes together,
+    by their answers to `report`; empty: none, as where there is no payload."""
+    for channel in ("mpi", "verbs"):
+        now, then = (
+            sum(
+                said.get(task, {}).get("classic_bytes_received", {}).get(channel, 0)
+                for task in tasks
+            )
+            for said in (after, before)
+        )
+        if now - then >= payload > 0:
+            return channel
+    return ""
+
+
 def observed_paths(
     before: Mapping[str, Answer], after: Mapping[str, Answer], payload: Mapping[str, int]
 ) -> dict[str, str]:
@@ -99,10 +117,8 @@ def observed_paths(
             if (c["local"], c["remote"]) in ends
         ]
         carried = sum(sent) >= expected if fabric == "tcp" else received >= expected
-        earlier_by = before.get(worker, {}).get("classic_bytes_received", {})
-        for channel, count in after[worker].get("classic_bytes_received", {}).items():
-            if count - earlier_by.get(channel, 0) >= expected > 0:
-                fabric, carried = channel, True
+        if classic := classic_channel(before, after, [worker], expected):
+            fabric, carried = classic, True
         paths[worker] = fabric if carried and ends else "unknown"
     return paths
 

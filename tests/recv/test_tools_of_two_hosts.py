@@ -25,6 +25,8 @@ _MEMORY_MB = 3072
 #: Soft-RoCE's over an Ethernet of 1500 bytes.
 _MTU = 1024
 _SIZES = (4, 64 << 10, 1 << 20)
+#: Protocols, and the paths of their tensors.
+_WAYS = {"grpc": "tcp", "grpc+ar": "verbs", "grpc+verbs": "verbs"}
 # Serves until the other host has what it wants.
 _SERVE = 'until test -e "$DONE"; do sleep 1; done & wait=$!; "$@" & wait $wait; kill $!; wait'
 _ASK = f"""
@@ -63,6 +65,7 @@ def measure(folder: Path) -> dict[str, Any]:
     """The file that `bench recv --peer` writes."""
     wheel = ["--wheel", os.environ["ARTF_WHEEL"]]
     recv = [str(_ARTF), "bench", "recv", "--peer", _WHERE, *wheel, "--rounds", "1"]
+    recv += ["--protocols", ",".join(_WAYS)]
     recv += ["--sizes", ",".join(map(str, _SIZES)), "--cold-rounds", "0"]
     recv += ["--output", str(folder / "rows.json")]
     between_two_hosts(folder, [str(_ARTF), "bench", "serve", "--listen", _WHERE, *wheel], recv)
@@ -74,7 +77,7 @@ def test_tensors_go_over_verbs_and_the_record_says_so(tmp_path: Path) -> None:
     virtual_host.need()
     said = measure(tmp_path)
     assert [(row["bytes"], row["protocol"], row["fabric"]) for row in said["rows"]] == [
-        (size, *way) for size in _SIZES for way in (("grpc", "tcp"), ("grpc+ar", "verbs"))
+        (size, *way) for size in _SIZES for way in _WAYS.items()
     ]
     assert all(row["ratio"] is not None for row in said["rows"])
     made = said["record"]
@@ -82,15 +85,17 @@ def test_tensors_go_over_verbs_and_the_record_says_so(tmp_path: Path) -> None:
         (port,) = facts["rdma"]
         assert (port["name"], port["state"], port["active_mtu"]) == ("rxe0/1", "ACTIVE", _MTU)
         assert (port["network"], port["network_mtu"]) == ("vec0", 1500)
-        counted = made["counted"]["grpc+ar"]["worker:0" if where == "here" else "ps:0"]
+        task = "worker:0" if where == "here" else "ps:0"
+        counted = sum(made["counted"][protocol][task] for protocol in _WAYS)
         packets = made["received"][where]["rxe0/1"]["received_packets_of_driver"]
         print(f"{where}: {counted} bytes by our counters, {packets} packets by the device")
         assert 0 < counted <= packets * _MTU
     assert made["counted"]["grpc"] == {"ps:0": 0, "worker:0": 0}
     # Most of what came to the worker was payload in full packets.
-    counted = made["counted"]["grpc+ar"]["worker:0"]
+    by_protocol = {name: made["counted"][name]["worker:0"] for name in ("grpc+ar", "grpc+verbs")}
+    assert min(by_protocol.values()) >= 2 * sum(_SIZES)
+    counted = sum(by_protocol.values())
     packets = made["received"]["here"]["rxe0/1"]["received_packets_of_driver"]
-    assert counted >= 2 * sum(_SIZES)
     assert packets * _MTU <= 1.3 * counted
     lines = made["said"]["grpc+ar"]
     assert any(line.startswith("RDMA over rxe0/1 ") for line in lines["ps:0"])

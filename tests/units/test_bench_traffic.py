@@ -47,6 +47,15 @@ def test_a_fabric_counts_what_the_receivers_got() -> None:
     assert carrier(before, twice, [*PAIR, ("ps:1", "worker:0")], 1001) == "unknown"
 
 
+def test_a_classic_channel_counts_what_came_by_it() -> None:
+    """Whatever its calls' connection carried meanwhile."""
+    before, after = report(), report(sent=2000)
+    before["worker:0"]["classic_bytes_received"] = {"mpi": 0, "verbs": 7}
+    after["worker:0"]["classic_bytes_received"] = {"mpi": 999, "verbs": 1007}
+    assert carrier(before, after, PAIR, 1000) == "verbs"
+    assert carrier(before, after, PAIR, 1001) == "tcp"
+
+
 def test_pairs_over_different_fabrics_are_no_one_fabric() -> None:
     before, after = report(fabric="shm"), report(sent=1000, received=1000, fabric="shm")
     assert carrier(before, after, [*PAIR, ("worker:0", "ps:0")], 1) == "unknown"

@@ -193,13 +193,12 @@ def test_a_classic_channel_is_the_path_of_the_bytes_it_brought(channel: str) -> 
     """TCP has its calls alone; and bytes of an earlier round do not count."""
 
     def path(before: int, after: int) -> str:
-        tasks = [
-            {"ps:0": report((1, "a:1", "b:2", 0)), "worker:0": report((9, "b:2", "a:1", 0))}
-            for _ in range(2)
-        ]
-        for task, count in zip(tasks, (before, after)):
-            task["worker:0"]["classic_bytes_received"] = {"mpi": 0, "verbs": 0, channel: count}
-        return observed_paths(*tasks, {"worker:0": 100})["worker:0"]
+        def said(count: int) -> dict[str, dict[str, Any]]:
+            worker = report((9, "b:2", "a:1", 0))
+            worker["classic_bytes_received"] = {"mpi": 0, "verbs": 0, channel: count}
+            return {"ps:0": report((1, "a:1", "b:2", 0)), "worker:0": worker}
+
+        return observed_paths(said(before), said(after), {"worker:0": 100})["worker:0"]
 
     assert path(0, 100) == path(70, 170) == channel
     assert path(70, 169) == path(0, 0) == "unknown"

@@ -21,9 +21,6 @@ from artf_cli.peer import agent, channel, host
 from artf_cli.peer.client import Peer
 from artf_cli.supervise import log_folder
 
-#: Of a task's report, which our own counters gave.
-_COUNTED = "fabric_bytes_received"
-
 wheel_option = click.option(
     "--wheel",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
@@ -35,8 +32,8 @@ class PeerRecord(record.Record):
     """Where figures of two hosts come from, each by `here` and `peer`.
 
     `received` is what the RDMA ports of each host took in meanwhile, by the drivers' own counters;
-    `counted` what the tasks say came over a fabric, by protocol and task; `said` the lines of their
-    logs that name devices and paths.
+    `counted` what the tasks say came over a fabric or a classic channel, by protocol and task;
+    `said` the lines of their logs that name devices and paths.
     """
 
     hosts: dict[str, host.HostFacts]
@@ -83,7 +80,10 @@ class Watch:
         """Asks the tasks, before they end."""
         for label, cluster in clusters.items():
             report = cluster.report()
-            self._counted[label] = {task: said[_COUNTED] for task, said in report.items()}
+            self._counted[label] = {
+                task: said["fabric_bytes_received"] + sum(said["classic_bytes_received"].values())
+                for task, said in report.items()
+            }
             self._said[label] = {task: cluster.said(task) for task in cluster.tasks}
 
     def record(self) -> PeerRecord:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from artf_cli.cluster import Answer
+from artf_cli.cluster import Answer, classic_channel
 
 #: The fabric of a burst that moves nothing.
 NOTHING = "none"
@@ -21,10 +21,14 @@ def carrier(
 
     `before` and `after` are the answers to `report` of all tasks. A fabric counts when every
     receiver is connected to its sender over it and the receivers got that many bytes over fabrics;
+    a classic channel ("mpi", "verbs") when they got as many by it;
     "tcp", when the senders sent that many over connections whose both ends are theirs.
     """
     if payload == 0:
         return NOTHING
+    receivers = sorted({receiver for _, receiver in pairs})
+    if classic := classic_channel(before, after, receivers, payload):
+        return classic
     fabrics = {after[receiver]["fabrics"].get(sender, "tcp") for sender, receiver in pairs}
     if len(fabrics) != 1:
         return UNKNOWN
@@ -34,7 +38,7 @@ def carrier(
     else:
         moved = sum(
             after[task]["fabric_bytes_received"] - before[task]["fabric_bytes_received"]
-            for task in {receiver for _, receiver in pairs}
+            for task in receivers
         )
     return fabric if moved >= payload else UNKNOWN
 
