@@ -112,7 +112,7 @@ def _warm(cluster: Cluster, size: int) -> None:
             raise RuntimeError(f"steps of {size} bytes go now this way and now that: {found}")
         cluster.ask([_WORKER], "steps", size=size, steps=_WARM_STEPS)
         before, moved = moved, _moved(_counts(cluster))
-        found.append(tuple(now - then for now, then in zip(moved, before, strict=True)))
+        found.append(tuple(now - then for now, then in zip(moved, before)))
 
 
 def _case(cluster: Cluster, protocol: str, size: int, steps: int) -> dict[str, Any]:
