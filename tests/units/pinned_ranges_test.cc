@@ -52,6 +52,7 @@ struct Record {
   std::function<void(uint64_t offset, uint64_t size)> on_end;
   std::atomic<int> strangers{0};  // registrations that a connection does not know, from now on
   std::atomic<bool> busy{false};  // a Get of this process uses all of them
+  std::atomic<int> failures{0};   // of the device: what was registered before one is of no use
 
   int Asked() {
     std::lock_guard<std::mutex> lock(mu);
@@ -87,11 +88,13 @@ class Recorded final : public fabric::Registration {
   uint64_t offset() const override { return under_->offset(); }
   uint64_t size() const override { return under_->size(); }
   bool Retire() override { return !record_->busy; }
+  bool usable() const override { return failures_ == record_->failures; }
   const std::shared_ptr<fabric::Registration>& under() const { return under_; }
 
  private:
   const std::shared_ptr<fabric::Registration> under_;
   const std::shared_ptr<Record> record_;
+  const int failures_ = record_->failures;
 };
 
 // Loopback knows its own registrations alone.
@@ -299,6 +302,20 @@ void LaterContextsGetWhatIsInUse() {
   Arena::Settle();
   Check(arena.record->Live() == Live{{0, 2 * kSlab}, {2 * kSlab, kSlab}}, "what is in use");
   Check(arena.exports->pins(), "from now on");
+}
+
+// Who only asks whether memory is registered learns it, too, and it is registered anew.
+void FailedDevicesAreReplaced() {
+  Arena arena;
+  arena.Open();
+  uint8_t* const data = arena.Allocate(kMiB);
+  Arena::Settle();
+  Check(arena.exports->Registered(*arena.ends.server, data, kMiB), "registered");
+  ++arena.record->failures;
+  Check(!arena.exports->Registered(*arena.ends.server, data, kMiB), "with a device that failed");
+  Arena::Settle();
+  Check(arena.exports->Registered(*arena.ends.server, data, kMiB), "registered anew");
+  Check(arena.record->Asked() == 2 && arena.record->Live().size() == 1, "the first one has ended");
 }
 
 void ExportDoesNotWait() {
@@ -642,6 +659,7 @@ int main() {
                           {
                               {"carved slabs", CarvedSlabsAreRegisteredOnce},
                               {"later contexts", LaterContextsGetWhatIsInUse},
+                              {"failed devices", FailedDevicesAreReplaced},
                               {"no waiting", ExportDoesNotWait},
                               {"straddling", WhatStraddlesSlabsHasOneRegistration},
                               {"bounded overlap", OverlapIsBounded},

@@ -62,6 +62,8 @@ class Registration {
   // From now on no operation of this process begins to use it for its own end. Whether none uses it
   // now: then destroying it ends it before that returns, else it ends with the last of them.
   virtual bool Retire() { return true; }
+  // false: the device has failed, and no connection has a use for it any more.
+  virtual bool usable() const { return true; }
 };
 
 // A fixed-size message beside the byte stream, for the protocol's own words.

@@ -47,7 +47,12 @@ PinnedRanges::Runs::iterator PinnedRanges::FindLocked(const Range& range) {
   auto run = runs_.upper_bound(range.offset);
   if (run == runs_.begin()) return runs_.end();
   --run;
-  return range.end() <= EndOf(*run->second.registration) ? run : runs_.end();
+  if (range.end() > EndOf(*run->second.registration)) return runs_.end();
+  if (run->second.registration->usable()) return run;
+  // Another takes its place with the device that the context has now.
+  left_.push_back(std::move(run->second.registration));
+  runs_.erase(run);
+  return runs_.end();
 }
 
 bool PinnedRanges::RefusedLocked(uint64_t size, Clock::time_point now) const {

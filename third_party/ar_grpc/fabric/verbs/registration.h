@@ -27,6 +27,7 @@ class VerbsRegistration final : public Registration {
   uint64_t offset() const override { return offset_; }
   uint64_t size() const override { return region_->size(); }
   bool Retire() override;
+  bool usable() const override { return !device().failed(); }
 
   const Device& device() const { return *region_->device(); }
   Key KeySealedWith(uint64_t seal) const;
