@@ -3,9 +3,12 @@
 #include "third_party/ar_grpc/base/os.h"
 
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <pthread.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <array>
@@ -90,6 +93,16 @@ void ClearWakeUp(int fd) {
   uint64_t taken;
   while (read(fd, &taken, sizeof(taken)) < 0 && errno == EINTR) {
   }
+}
+
+bool MemoryLockIsLimited() {
+  rlimit limit = {};
+  if (getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur == RLIM_INFINITY) return false;
+  __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
+  __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3] = {};
+  // glibc has no function for it, and libcap is not to be needed.
+  if (syscall(SYS_capget, &header, data) != 0) return true;
+  return (data[CAP_TO_INDEX(CAP_IPC_LOCK)].effective & CAP_TO_MASK(CAP_IPC_LOCK)) == 0;
 }
 
 uint32_t ForkCount() {

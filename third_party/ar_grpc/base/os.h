@@ -54,6 +54,10 @@ StatusOr<UniqueFd> NewWakeFd();
 void WakeUp(int fd);
 void ClearWakeUp(int fd);
 
+// Whether this process may lock only so much memory: RLIMIT_MEMLOCK is finite, and it has not the
+// capability that lifts it, CAP_IPC_LOCK (capabilities(7)).
+bool MemoryLockIsLimited();
+
 // How many forks lie between the first process that asked and this one. What was made at another
 // count belongs to an ancestor, as do its threads and the ends of its connections.
 uint32_t ForkCount();

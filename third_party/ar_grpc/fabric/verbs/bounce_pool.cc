@@ -112,18 +112,45 @@ BouncePool::Piece::Piece(std::shared_ptr<BouncePool> pool, std::shared_ptr<Memor
 BouncePool::Piece::~Piece() {
   // In a child any thread of the parent may hold the lock.
   if (pool_->device_->InChild()) return;
-  std::lock_guard<std::mutex> lock(pool_->mu_);
-  pool_->free_.push_back(index_);
+  Given given;
+  std::shared_ptr<Piece> next;
+  {
+    std::lock_guard<std::mutex> lock(pool_->mu_);
+    pool_->free_.push_back(index_);
+    if (pool_->waiting_.empty()) return;
+    given = std::move(pool_->waiting_.front());
+    pool_->waiting_.pop_front();
+    next = pool_->TakeLocked();
+  }
+  given(std::move(next));
 }
 
 BouncePool::Pieces BouncePool::Take(size_t most) {
   Pieces taken;
   std::lock_guard<std::mutex> lock(mu_);
-  while (taken.size() < most && !free_.empty()) {
-    taken.push_back(std::make_shared<Piece>(shared_from_this(), region_, free_.back()));
-    free_.pop_back();
-  }
+  while (taken.size() < most && !free_.empty()) taken.push_back(TakeLocked());
   return taken;
+}
+
+std::shared_ptr<Piece> BouncePool::TakeLocked() {
+  auto piece = std::make_shared<Piece>(shared_from_this(), region_, free_.back());
+  free_.pop_back();
+  return piece;
+}
+
+void BouncePool::Await(Given given) {
+  Ask();
+  std::shared_ptr<Piece> piece;
+  {
+    std::lock_guard<std::mutex> lock(mu_);
+    if (!free_.empty()) {
+      piece = TakeLocked();
+    } else if (asked_) {
+      waiting_.push_back(std::move(given));
+      return;
+    }
+  }
+  given(std::move(piece));
 }
 
 void BouncePool::Ask() {
@@ -146,15 +173,23 @@ void BouncePool::Register() {
     region = MemoryRegion::Register(device_, memory->get(), kPieces * kPieceBytes,
                                     abi::kAccessLocalWrite);
   }
-  std::lock_guard<std::mutex> lock(mu_);
-  if (!region.ok()) {
-    asked_ = false;
-    not_before_ = std::chrono::steady_clock::now() + kRefusalKept;
-    return;
+  std::vector<std::pair<Given, std::shared_ptr<Piece>>> served;
+  {
+    std::lock_guard<std::mutex> lock(mu_);
+    if (region.ok()) {
+      memory_ = std::move(*memory);
+      region_ = std::move(*region);
+      for (size_t i = 0; i < kPieces; ++i) free_.push_back(i);
+    } else {
+      asked_ = false;
+      not_before_ = std::chrono::steady_clock::now() + kRefusalKept;
+    }
+    while (!waiting_.empty() && (!region.ok() || !free_.empty())) {
+      served.emplace_back(std::move(waiting_.front()), region.ok() ? TakeLocked() : nullptr);
+      waiting_.pop_front();
+    }
   }
-  memory_ = std::move(*memory);
-  region_ = std::move(*region);
-  for (size_t i = 0; i < kPieces; ++i) free_.push_back(i);
+  for (auto& [given, piece] : served) given(std::move(piece));
 }
 
 void BounceBy(BouncePool::Pieces pieces, const std::shared_ptr<QueuePair>& pair,

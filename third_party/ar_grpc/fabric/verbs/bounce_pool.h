@@ -5,6 +5,8 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -48,11 +50,17 @@ class BouncePool : public std::enable_shared_from_this<BouncePool> {
   using Pieces = std::vector<std::shared_ptr<Piece>>;
   // As many as there are now, `most` of them; perhaps none.
   Pieces Take(size_t most);
+  // Gives one once there is one, at once or in another thread, holding no lock; nullptr where the
+  // pool, too, cannot be registered. Has it registered if need be.
+  using Given = std::function<void(std::shared_ptr<Piece>)>;
+  void Await(Given given);
   // Has it registered soon.
   void Ask();
 
  private:
   void Register();
+  // Requires mu_.
+  std::shared_ptr<Piece> TakeLocked();
 
   const std::shared_ptr<Device> device_;
   std::mutex mu_;
@@ -60,6 +68,7 @@ class BouncePool : public std::enable_shared_from_this<BouncePool> {
   std::shared_ptr<uint8_t> memory_;
   std::shared_ptr<MemoryRegion> region_;
   std::vector<size_t> free_;
+  std::deque<Given> waiting_;  // until a piece comes back, or the pool is registered
   bool asked_ = false;
   std::chrono::steady_clock::time_point not_before_{};
 };

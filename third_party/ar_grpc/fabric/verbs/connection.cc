@@ -68,6 +68,11 @@ void VerbsConnection::Start(const TwoEnds& ends, const Transfer& transfer, const
   if (!operation->region) {
     StatusOr<BouncePool::Pieces> pieces = RegisterOrBounce(ends, transfer, range, operation.get());
     if (!pieces.ok()) {
+      const bool refused = pieces.status().code() == StatusCode::kResourceExhausted;
+      if (transfer.opcode == abi::kRdmaWrite && refused) {
+        return WriteLater(ends, *operation, range.local, pieces.status(), std::move(keep),
+                          std::move(done));
+      }
       if (done) done(pieces.status());
       return;
     }
@@ -80,6 +85,20 @@ void VerbsConnection::Start(const TwoEnds& ends, const Transfer& transfer, const
   operation->keep = std::move(keep);
   operation->done = std::move(done);
   ends.pair->Submit(std::move(operation));
+}
+
+void VerbsConnection::WriteLater(const TwoEnds& ends, const Operation& write, const void* from,
+                                 Status refused, std::shared_ptr<const void> keep, Done done) {
+  ends.bounce->Await([pair = ends.pair, write, from, refused = std::move(refused),
+                      keep = std::move(keep),
+                      done = std::move(done)](std::shared_ptr<BouncePool::Piece> piece) mutable {
+    if (piece == nullptr) {
+      if (done) done(std::move(refused));
+      return;
+    }
+    BounceBy({std::move(piece)}, pair, write, const_cast<void*>(from), std::move(keep),
+             std::move(done));
+  });
 }
 
 StatusOr<BouncePool::Pieces> VerbsConnection::RegisterOrBounce(const TwoEnds& ends,

@@ -92,6 +92,10 @@ class VerbsConnection final : public Connection {
   static StatusOr<BouncePool::Pieces> RegisterOrBounce(const TwoEnds& ends,
                                                        const Transfer& transfer, const Range& range,
                                                        Operation* operation);
+  // A WRITE whose source is refused, and for which there is no piece now. Who reads instead has
+  // other ways (protocol/receiver.h).
+  static void WriteLater(const TwoEnds& ends, const Operation& write, const void* from,
+                         Status refused, std::shared_ptr<const void> keep, Done done);
   static int LocalAccess(const Device& device, const Transfer& transfer);
 
   const std::shared_ptr<QueuePair> pair_;
