@@ -206,22 +206,52 @@ void TwiceAtOnce(const Subject& subject) {
   }
 }
 
-// A drop that does not arrive: the sender would hold the tensor for as long as the link lives.
-void LostDrop(const Subject& subject) {
+// The same for a fetch: its answer, too, comes twice, and no note takes the room back meanwhile.
+void FetchedTwice(const Subject& subject) {
+  constexpr uint64_t kSize = 8 * kMiB;
   Server server(subject.context);
   NamedLink link = Linked(subject, server);
+  const auto bytes = Made(kSize, 1);
   Transfer transfer(link, server);
   const Ask ask = transfer.Begin(0);
-  transfer.Answer(ask, Made(1000, 1));
-  static_cast<void>(transfer.Get());
-  Transfer unwanted(link, server);
-  const Ask asks = unwanted.Begin(0);
-  unwanted.receive().Cancel();
-  server.LoseDrops();
-  unwanted.Answer(asks, Made(2000, 2));
-  Eventually("the link ends", [&] { return !link.link->status().ok(); });
-  Eventually("what is held goes", [&] { return server.sender().held() == 0; });
-  Check(server.drops() == 1, "another drop");
+  Check(Value(server.sender().Hold(ask, {bytes->data(), kSize, bytes})).size == kSize, "not held");
+  const std::shared_ptr<Landing::Block> block = Value(link.link->landing()->Take(kSize));
+  const uint64_t name = link.link->NewTransfer();
+  Awaited<StatusOr<uint64_t>> noted;
+  const Destination destination = Value(link.link->Expect(name, block, noted.Setter()));
+  const uint64_t written = AllCounts().written;
+  std::vector<Awaited<Status>> answers(3);
+  for (const auto& answer : answers) {
+    server.sender().Serve({link.name, ask.transfer, name, destination}, answer.Setter());
+  }
+  for (auto& answer : answers) CheckCode(answer.Get(), StatusCode::kOk);
+  Check(Value(noted.Get()) == kSize, "another size");
+  Awaited<Status> late;
+  server.sender().Serve({link.name, ask.transfer, name, destination}, late.Setter());
+  CheckCode(late.Get(), StatusCode::kOk);
+  Check(AllCounts().written == written + kSize, "it was not written once");
+  Check(std::equal(bytes->begin(), bytes->end(), block->data()), "wrong bytes");
+}
+
+// A drop that does not arrive is made again, and ends the link at last: the sender would hold the
+// tensor for as long as that lives.
+void LostDrops(const Subject& subject) {
+  for (const int lost : {1, 100}) {
+    Server server(subject.context);
+    NamedLink link = Linked(subject, server);
+    Transfer unwanted(link, server);
+    const Ask ask = unwanted.Begin(0);
+    unwanted.receive().Cancel();
+    server.LoseDrops(lost);
+    unwanted.Answer(ask, Made(2000, 2));
+    if (lost == 1) {
+      Eventually("it is dropped", [&] { return server.drops() == 2; });
+    } else {
+      Eventually("the link ends", [&] { return !link.link->status().ok(); });
+    }
+    Eventually("what is held goes", [&] { return server.sender().held() == 0; });
+    Check(link.link->status().ok() == (lost == 1), "the link's end");
+  }
 }
 
 // Either end ends the link: who waits hears of it, what is held goes, and the next link works.
@@ -382,7 +412,8 @@ constexpr Case kCases[] = {
     {"many notes", ManyNotes},
     {"landing", LandingGrows},
     {"twice at once", TwiceAtOnce},
-    {"lost drop", LostDrop},
+    {"fetched twice", FetchedTwice},
+    {"lost drops", LostDrops},
 };
 
 // Late, out of order and on other threads, but no operation fails.

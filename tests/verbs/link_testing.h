@@ -101,7 +101,7 @@ class Server {
     return [this](const verbs::Drop& drop, std::function<void(Status)> answered) {
       ++drops_;
       pool_.Run([this, bytes = Encode(drop), answered] {
-        if (drops_are_lost_) {
+        if (drops_to_lose_-- > 0) {
           return answered(Status(StatusCode::kUnavailable, "the drop was lost"));
         }
         sender_->Drop(Value(DecodeDrop(bytes)));
@@ -109,7 +109,8 @@ class Server {
       });
     };
   }
-  void LoseDrops() { drops_are_lost_ = true; }
+  // The next ones do not arrive.
+  void LoseDrops(int count) { drops_to_lose_ = count; }
   // Sends `bytes` to who asks; `failed` gets an answer that is an error.
   void Answer(const Ask& ask, std::shared_ptr<Bytes> bytes, const std::shared_ptr<Receive>& receive,
               std::function<void(Status)> failed) {
@@ -132,7 +133,7 @@ class Server {
  private:
   std::atomic<int> fetches_{0};
   std::atomic<int> drops_{0};
-  std::atomic<bool> drops_are_lost_{false};
+  std::atomic<int> drops_to_lose_{0};
   std::unique_ptr<Sender> sender_;
   Pool pool_{3};  // the first to end
 };

@@ -54,9 +54,9 @@ void Link::Beat() {
   Reactor::Get().RunAfter(kBeatMs, [weak = weak_from_this()] {
     const std::shared_ptr<Link> self = weak.lock();
     if (!self || !self->status().ok()) return;
-    if (Clock::now() - self->heard_.load() > std::chrono::milliseconds(kSilentMs)) {
-      return self->End(
-          Broken("nothing has come from the peer for " + std::to_string(kSilentMs / 1000) + " s"));
+    if (++self->silent_beats_ > kMostSilent) {
+      return self->End(Broken("nothing has come from the peer for " +
+                              std::to_string(kMostSilent * kBeatMs / 1000) + " s"));
     }
     self->Send({});
     self->Beat();
@@ -212,7 +212,7 @@ Status Link::TakeNotes(bool* more) {
 }
 
 Status Link::TakeNote(const Note& note) {
-  heard_ = Clock::now();
+  silent_beats_ = 0;
   Expected expected;
   {
     std::lock_guard<std::mutex> lock(mu_);

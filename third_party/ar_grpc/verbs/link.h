@@ -3,7 +3,6 @@
 #define THIRD_PARTY_AR_GRPC_VERBS_LINK_H_
 
 #include <atomic>
-#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -36,10 +35,11 @@ Counts& AllCounts();
 // it, or the device has given up the connection: nobody can recall a WRITE.
 class Link : public std::enable_shared_from_this<Link> {
  public:
-  // Between two signs of life, and without one: the link ends. A device that cannot send is silent
-  // about it: Soft-RoCE has no timer for what it has not sent.
+  // Between two signs of life; and so many of this end's own without one of the peer's end the
+  // link. A device that cannot send is silent about it: Soft-RoCE has no timer for what it has not
+  // sent.
   static constexpr int kBeatMs = 5000;
-  static constexpr int kSilentMs = 30000;
+  static constexpr int kMostSilent = 6;
   // More of blocks whose transfers were given up ends the link, and frees them.
   static constexpr uint64_t kMostKept = uint64_t{256} << 20;
   // kOk: so many bytes were written; kAborted: the sender does not write them; kUnavailable: the
@@ -87,8 +87,6 @@ class Link : public std::enable_shared_from_this<Link> {
   void End(const Status& why);
 
  private:
-  using Clock = std::chrono::steady_clock;
-
   struct Expected {
     std::shared_ptr<Landing::Block> block;
     Noted noted;  // empty: nobody waits
@@ -117,7 +115,8 @@ class Link : public std::enable_shared_from_this<Link> {
   const std::shared_ptr<Landing> landing_;
   std::function<void()> ended_;  // until OnGone
   std::atomic<uint64_t> last_transfer_{0};
-  std::atomic<Clock::time_point> heard_{Clock::now()};  // the last note, of any kind
+  // Since the last note, of any kind. A process that was stopped for long counts it as one.
+  std::atomic<int> silent_beats_{0};
   std::unique_ptr<fabric::Connection> connection_;
   mutable std::mutex mu_;
   // Guarded by mu_.

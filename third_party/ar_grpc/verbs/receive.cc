@@ -116,8 +116,17 @@ bool Receive::Wanted() {
 }
 
 void Receive::Drop(uint64_t offered) {
-  drop_({link_.name, asked_, offered}, [link = link_.link](const Status& status) {
-    if (!status.ok()) link->End(status);
+  MakeDrop(drop_, link_.link, {link_.name, asked_, offered}, kDropTries);
+}
+
+void Receive::MakeDrop(const DropCall& call, const std::shared_ptr<Link>& link,
+                       const verbs::Drop& drop, int tries) {
+  call(drop, [call, link, drop, tries](const Status& status) {
+    if (status.ok() || !link->status().ok()) return;
+    if (tries == 1) return link->End(status);
+    // Other transfers of the link need nothing of what this call goes over.
+    Reactor::Get().RunAfter(kDropAgainMs,
+                            [call, link, drop, tries] { MakeDrop(call, link, drop, tries - 1); });
   });
 }
 

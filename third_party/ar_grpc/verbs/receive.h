@@ -26,9 +26,9 @@ class Receive : public std::enable_shared_from_this<Receive> {
   };
   // Runs once after OnWritten or OnHeld, on any thread, holding no lock. It must not block.
   using Done = std::function<void(StatusOr<Arrived> arrived)>;
-  // Make the calls; their `answered` runs once, with the sender's status. A drop that fails ends
-  // the link: else the sender would hold the tensor, and this end what it offered, for as long as
-  // it.
+  // Make the calls; their `answered` runs once, with the sender's status. A drop that fails is made
+  // again, and ends the link at last: else the sender would hold the tensor, and this end what it
+  // offered, for as long as it lives.
   using FetchCall = std::function<void(const Fetch& fetch, std::function<void(Status)> answered)>;
   using DropCall = std::function<void(const Drop& drop, std::function<void(Status)> answered)>;
 
@@ -54,10 +54,15 @@ class Receive : public std::enable_shared_from_this<Receive> {
  private:
   // Lets the peer write to `block`, for this transfer.
   StatusOr<Destination> Offer(uint64_t transfer, std::shared_ptr<Landing::Block> block);
+  static constexpr int kDropTries = 5;
+  static constexpr int kDropAgainMs = 1000;
+
   bool Wanted();
   void OnNote(uint64_t transfer, StatusOr<uint64_t> written);
   // `offered`: the transfer whose room this end wants back.
   void Drop(uint64_t offered);
+  static void MakeDrop(const DropCall& call, const std::shared_ptr<Link>& link,
+                       const verbs::Drop& drop, int tries);
   // Nobody waits for what was offered last. `drops`: the sender may hold what was asked for, or
   // come to.
   void GiveUp(bool drops);

@@ -159,14 +159,26 @@ void Sender::Serve(const Fetch& fetch, std::function<void(Status)> done) {
   if (!link) return done(NoLink());
   const Name name = {fetch.link, fetch.asked};
   std::optional<Source> source;
+  std::optional<Stage> known;  // of a fetch that was made before
   {
     std::lock_guard<std::mutex> lock(state_->mu);
     const auto found = state_->transfers.find(name);
-    if (found != state_->transfers.end() && found->second.stage == Stage::kHeld) {
-      source = std::exchange(found->second.source, {});
-      found->second.stage = Stage::kWriting;
+    if (found != state_->transfers.end()) {
+      Transfer& transfer = found->second;
+      if (transfer.stage == Stage::kHeld) {
+        source = std::exchange(transfer.source, {});
+        transfer.stage = Stage::kWriting;
+        transfer.fetched = fetch.transfer;
+      } else if (transfer.fetched == fetch.transfer && transfer.stage != Stage::kDropped) {
+        known = transfer.stage;
+        if (known == Stage::kWriting) {
+          transfer.again.push_back([done](const auto& answer) { done(answer.status()); });
+        }
+      }
     }
   }
+  if (known == Stage::kWritten) return done(Status());
+  if (known == Stage::kWriting) return;  // the write's end answers it, or the link's
   if (source.has_value()) {
     return Write(link, name, fetch.transfer, fetch.destination, std::move(*source),
                  std::move(done));

@@ -51,7 +51,8 @@ class Sender {
   void Refuse(const Ask& ask) {
     if (ask.destination.has_value()) Drop({ask.link, ask.transfer, ask.transfer});
   }
-  // Writes what is held. kNotFound: it is not held any more.
+  // Writes what is held. A fetch that is made again has the first one's answer. kNotFound: it is
+  // not held any more.
   void Serve(const Fetch& fetch, std::function<void(Status)> done);
   // Lets go what is held, and tells the receiver that nothing is written to what it offered unless
   // that is just being done, also where the request comes later.
@@ -72,6 +73,7 @@ class Sender {
     Source source;  // kHeld's
     uint64_t size = 0;
     std::vector<Answered> again;  // kWriting's, besides the first one
+    uint64_t fetched = 0;         // the transfer under which it is fetched; 0: it is not
   };
   struct State {
     std::mutex mu;
