@@ -106,9 +106,17 @@ tensorflow::Status NewServerNode(std::shared_ptr<protocol::Node>* node) {
   return tensorflow::OkStatus();
 }
 
-void UseArenaFor(fabric::Context* context) {
-  if (!CpuArena::Activate().ok()) return;  // it has said why
-  if (const CpuArena* const arena = CpuArena::Get()) arena->exports()->Prepare(context);
+bool RegisterArenaWith(fabric::Context* context) {
+  if (MemoryLockIsLimited()) {
+    Log(Severity::kInfo,
+        "tensors are registered or copied each time they are written by RDMA, as locked memory is "
+        "limited: `ulimit -l unlimited` lifts that");
+    return false;
+  }
+  if (!CpuArena::Activate().ok()) return false;  // it has said why
+  const CpuArena* const arena = CpuArena::Get();
+  if (arena != nullptr) arena->exports()->Prepare(context);
+  return arena != nullptr;
 }
 
 std::shared_ptr<protocol::Node> SessionNode() {

@@ -16,8 +16,9 @@ namespace ar_grpc {
 // whose value cannot be used.
 tensorflow::Status NewServerNode(std::shared_ptr<protocol::Node>* node);
 
-// Makes the arena, too, where there is none, and has what it hands out registered with `context`.
-void UseArenaFor(fabric::Context* context);
+// Makes the arena, too, where there is none, and has what it hands out registered with `context`:
+// true. Not where this process may lock only so much memory, which others cannot do without.
+bool RegisterArenaWith(fabric::Context* context);
 
 // InvalidArgument as above, for a session.
 tensorflow::Status CheckClient();

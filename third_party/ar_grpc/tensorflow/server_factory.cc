@@ -116,9 +116,8 @@ tensorflow::Status MakeVerbsServer(const tensorflow::ServerDef& server_def,
                                    std::unique_ptr<TensorServer>* server) {
   const StatusOr<fabric::Context*> verbs = VerbsForServer();
   if (!verbs.ok()) return ToTensorFlow(verbs.status());
-  UseArenaFor(*verbs);
-  *server =
-      std::make_unique<TensorServer>(server_def, std::make_shared<VerbsTensorChannel>(*verbs));
+  *server = std::make_unique<TensorServer>(
+      server_def, std::make_shared<VerbsTensorChannel>(*verbs, RegisterArenaWith(*verbs)));
   return tensorflow::OkStatus();
 }
 

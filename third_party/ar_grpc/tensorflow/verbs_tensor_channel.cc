@@ -118,7 +118,7 @@ void VerbsTensorChannel::Refuse(const tensorflow::RecvTensorRequest& request) {
 
 // A WRITE registers a source that is not, for itself alone.
 bool VerbsTensorChannel::MayTakeLong(const Tensor& tensor) const {
-  const CpuArena* const arena = CpuArena::Get();
+  const CpuArena* const arena = in_arena_ ? CpuArena::Get() : nullptr;
   const tensorflow::StringPiece bytes = tensor.tensor_data();
   return arena == nullptr || !arena->exports()->Registered(context_, bytes.data(), bytes.size());
 }

@@ -20,9 +20,9 @@ namespace ar_grpc {
 // The receiver's side is in verbs_tensor_peer.h.
 class VerbsTensorChannel final : public TensorChannel {
  public:
-  // `context` writes and sends messages (fabric.h).
-  explicit VerbsTensorChannel(fabric::Context* context)
-      : context_(context), sender_(std::make_shared<verbs::Sender>(context)) {}
+  // `context` writes and sends messages (fabric.h); `in_arena`: the arena is registered with it.
+  VerbsTensorChannel(fabric::Context* context, bool in_arena)
+      : context_(context), in_arena_(in_arena), sender_(std::make_shared<verbs::Sender>(context)) {}
 
   std::shared_ptr<TensorPeer> NewPeer(std::shared_ptr<const TensorCaller> caller) override;
   // Introductions, what is fetched and what is dropped.
@@ -39,6 +39,7 @@ class VerbsTensorChannel final : public TensorChannel {
 
  private:
   fabric::Context* const context_;
+  const bool in_arena_;
   const std::shared_ptr<verbs::Sender> sender_;
 };
 
