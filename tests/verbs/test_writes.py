@@ -24,7 +24,7 @@ RETRIES = "the RDMA connection has failed: rxe0/1: transport retry counter excee
 RETRIES_S = 6
 #: Without a sign of life, between two looks for one (verbs/link.h), and what Soft-RoCE waits before
 #: it destroys a pair whose packets pile up before a host that is gone.
-SILENT_S = 30 + 5 + 50
+SILENT_S = 30 + 5 + 75
 #: A tensor's bytes: while it is written there is time to do something. For Soft-RoCE a message that
 #: loses more than seven packets is one that cannot be sent, so over links that lose it is small.
 TENSOR, SMALL = 2 << 20, 64 << 10
