@@ -50,12 +50,15 @@ def check_mixed(
     assert moved == dict.fromkeys(counters, 2 * MIB if outcome == BY_CHANNEL else 0)
 
 
-def cpu_percent_at_rest(cluster: Cluster, seconds: float, patience: float = 30) -> dict[str, float]:
-    """What each task takes of a core over so long a time, after tensors both ways."""
+def cpu_percent_at_rest(
+    cluster: Cluster, seconds: float, patience: float = 30, settle: float = 2
+) -> dict[str, float]:
+    """What each task takes of a core over so long a time, `settle` seconds after tensors both
+    ways."""
     for way in ((PS, WORKER), (WORKER, PS)):
         with session_at(cluster.target(way[1]), patience) as session:
             assert session.run(large_step(way, 8)) == 0.0
-    time.sleep(2)
+    time.sleep(settle)
     tasks = {task: psutil.Process(cluster[task].pid) for task in cluster.tasks}
 
     def used() -> dict[str, float]:
