@@ -26,8 +26,8 @@ NEEDS = "grpc+verbs needs an RDMA device that can be used: "
 #: host's time.
 GONE_S = 5 + 4 + 15
 
-#: Until the arena has given back what was idle for ten seconds, which it deregisters: once, 5 ms for
-#: each MB in this host.
+#: Until the arena has given back what was idle for ten seconds, which it deregisters: once, and
+#: 5 ms for each MB in this host.
 TRIMMED_S = 10 + 10 + 5
 
 
