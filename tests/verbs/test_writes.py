@@ -28,9 +28,8 @@ SILENT_S = 30 + 5 + 75
 #: A tensor's bytes: while it is written there is time to do something. For Soft-RoCE a message that
 #: loses more than seven packets is one that cannot be sent, so over links that lose it is small.
 TENSOR, SMALL = 2 << 20, 64 << 10
-#: Of writes_program.cc: tensors at once.
-AT_ONCE = 6
-ROUNDS = 6 + 20
+#: Of writes_program.cc: tensors at once, and how often in the case "whole".
+AT_ONCE, ROUNDS = 6, 1 + 24 + 1
 
 on_each_driver = pytest.mark.parametrize(
     "driver", ["rxe", pytest.param("siw", marks=pytest.mark.slow)]

@@ -10,12 +10,17 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <future>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -47,6 +52,7 @@ uint64_t tensor_bytes = 0;
 // Longer than any link lives whose peer is silent.
 constexpr std::chrono::seconds kMost(90);
 constexpr int kAtOnce = 6;
+// Of the case "whole", between the first one and the last.
 constexpr int kRounds = 24;
 constexpr uint8_t kFill = 0xee;
 // Of the sender, once it writes: the first of kAtOnce is then on its way.
@@ -62,8 +68,7 @@ void Await(const char* what, const std::function<bool()>& held) {
   }
 }
 
-// --- calls: a kind, or a status code, and a number before each message
-// ----------------------------
+// --- calls: a kind, or a status code, and a number before each message ---
 
 std::string Framed(char head, uint64_t number, const std::string& body) {
   return head + std::string(reinterpret_cast<const char*>(&number), sizeof(number)) + body;
@@ -137,8 +142,7 @@ class Calls {
   std::thread reader_;
 };
 
-// --- the sender
-// -----------------------------------------------------------------------------------
+// --- the sender ---
 
 // What is done to this process or its link soon after it has begun to write.
 void Fault(const std::string& name) {
@@ -228,8 +232,7 @@ class Service {
   Sender sender_{&fabric::verbs::Get()};
 };
 
-// --- the receiver
-// ---------------------------------------------------------------------------------
+// --- the receiver ---
 
 NamedLink Linked(Calls& calls) {
   std::promise<StatusOr<NamedLink>> made;
