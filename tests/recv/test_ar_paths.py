@@ -287,12 +287,17 @@ def test_little_or_no_arena(new_ar_cluster: ClusterFactory) -> None:
     """What lies in no arena goes through shared memory's stream, what fits by rendezvous."""
     envs = {PS: {"AR_GRPC_ARENA": "0"}, "ps:1": {"AR_GRPC_ARENA_SIZE": "24M"}}
     cluster = new_ar_cluster({"AR_GRPC_FABRICS": "shm"}, envs=envs, ps=2, worker=1)
-    for task, smaller, by_rendezvous in ((PS, MIB + 1, moved()), ("ps:1", MIB, moved(1, MIB))):
+    # 16 KiB of an arena go the way that was measured to be faster; elsewhere there is one.
+    none, little = (
+        ([1, 16 * KIB, 32 * MIB + 1], MIB + 1, moved()),
+        ([1, 32 * MIB + 1], MIB, moved(1, MIB)),
+    )
+    for task, (streams, smaller, by_rendezvous) in {PS: none, "ps:1": little}.items():
         with session_on(cluster) as session:
             sender = Sender((task, WORKER), session)
             streamed = cluster[WORKER].status()["stream_bytes_received"]
             received, sent = Moved(cluster, WORKER), Moved(cluster, task)
-            for size in (1, 16 * KIB, 32 * MIB + 1):
+            for size in streams:
                 sender.check(size, 3)
             assert received() == sent() == moved()
             sender.check(smaller, 4)
