@@ -193,7 +193,10 @@ def _render_seconds(seconds: dict[str, float]) -> None:
     help=f"With --full: one part, which ends within {PART_MINUTES} minutes [default: all].",
 )
 @click.option(
-    "--durations", type=click.IntRange(0), default=0, help="Show that many of the slowest cases."
+    "--durations",
+    type=click.IntRange(0),
+    default=0,
+    help="Show what each suite took, and that many of the slowest cases.",
 )
 @base_option
 @python_option
@@ -231,6 +234,10 @@ def test_command(
         out.print(escape(f"skipped {skip['test']}: {skip['reason']}"), soft_wrap=True)
     for failure in result.failures:
         out.print(escape(f"failed {failure}"), soft_wrap=True)
+    if durations:
+        for suite, took in result.suites.items():
+            wall, cpu = (f"{took.get(name, 0):8.1f} s" for name in ("wall_s", "cpu_s"))
+            out.print(f"{wall}  suite {suite}, with {cpu.strip()} of processors", soft_wrap=True)
     slowest = result.slowest(durations)
     for name, seconds in slowest:
         out.print(escape(f"{seconds:8.1f} s  {name}"), soft_wrap=True)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from artf_cli.paths import REPO
 
@@ -28,6 +29,15 @@ class Command:
     title: str = ""
 
 
+class Ended(NamedTuple):
+    """How a command ended: its exit status, and the seconds that it took, of the clock and of
+    processors, with those of all its children that it waited for."""
+
+    status: int
+    wall_s: float
+    cpu_s: float
+
+
 class OutOfTime(Exception):
     """Commands that did not end in time, and were ended: `late` has their places."""
 
@@ -36,42 +46,78 @@ class OutOfTime(Exception):
         self.late = late
 
 
+class _Child:
+    """A command that runs, or has ended."""
+
+    def __init__(self, command: Command) -> None:
+        self._command = command
+        self._began = time.monotonic()
+        self.process = _start(command)
+        self.ended: Ended | None = None
+
+    def look(self) -> bool:
+        """Whether it has ended; when that is seen, what it wrote is shown."""
+        if self.ended is None:
+            # Popen would not tell what it used.
+            pid, status, used = os.wait4(self.process.pid, os.WNOHANG)
+            if pid:
+                self.process.returncode = os.waitstatus_to_exitcode(status)
+                wall_s = time.monotonic() - self._began
+                cpu_s = used.ru_utime + used.ru_stime
+                self.ended = Ended(self.process.returncode, wall_s, cpu_s)
+                self._show()
+        return self.ended is not None
+
+    def _show(self) -> None:
+        if self._command.log is not None:
+            text = self._command.log.read_text(errors="replace")
+            sys.stdout.write(f"---- {self._command.title} ----\n{text}")
+            sys.stdout.flush()
+
+    def leave(self, limit: float) -> None:
+        """Waits for its end until `limit`, a time of time.monotonic()."""
+        while not self.look() and time.monotonic() < limit:
+            time.sleep(_POLL_S)
+
+    def kill(self) -> None:
+        if not self.look():
+            self.process.kill()
+            self.leave(float("inf"))
+
+
 def run(
     commands: Sequence[Command], deadline: float | None = None, at_once: int = sys.maxsize
-) -> list[int]:
-    """The exit statuses of commands, which start in their order, at most `at_once` at a time.
+) -> list[Ended]:
+    """How commands ended, which start in their order, at most `at_once` at a time.
 
     When this process is interrupted, or `deadline` (of time.monotonic) passes, each gets time to
     take down its fixtures. Raises OutOfTime for the latter, also of those that had yet to start.
     """
-    processes: list[subprocess.Popen[bytes]] = []
-    shown: set[int] = set()
+    running: list[_Child] = []
     try:
-        while len(shown) < len(commands):
-            free = at_once - len(processes) + len(shown)
-            for command in commands[len(processes) :][:free]:
-                processes.append(_start(command))
-            _show_ended(commands, processes, shown)
-            late = [index for index in range(len(commands)) if index not in shown]
-            if late and deadline is not None and time.monotonic() > deadline:
-                raise OutOfTime(late)
+        while True:
+            late = [index for index, child in enumerate(running) if not child.look()]
+            for command in commands[len(running) :][: at_once - len(late)]:
+                late.append(len(running))
+                running.append(_Child(command))
+            if not late:
+                return [child.ended for child in running if child.ended]
+            if deadline is not None and time.monotonic() > deadline:
+                raise OutOfTime([*late, *range(len(running), len(commands))])
             time.sleep(_POLL_S)
-        return [process.wait() for process in processes]
     except BaseException as error:
         # A Ctrl-C has reached the whole foreground, pytest too, and a second one would stop it.
         if not isinstance(error, KeyboardInterrupt):
-            for process in processes:
-                process.send_signal(signal.SIGINT)
+            for child in running:
+                if not child.look():
+                    child.process.send_signal(signal.SIGINT)
         limit = time.monotonic() + _LEAVE_S
-        for process in processes:
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(max(0.0, limit - time.monotonic()))
+        for child in running:
+            child.leave(limit)
         raise
     finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-        _show_ended(commands, processes, shown)
+        for child in running:
+            child.kill()
 
 
 def _start(command: Command) -> subprocess.Popen[bytes]:
@@ -94,18 +140,3 @@ def _start(command: Command) -> subprocess.Popen[bytes]:
     finally:
         if ignored:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-def _show_ended(
-    commands: Sequence[Command], processes: Sequence[subprocess.Popen[bytes]], shown: set[int]
-) -> None:
-    """Shows the output of those that have ended since."""
-    for index, process in enumerate(processes):
-        if index in shown or process.poll() is None:
-            continue
-        command = commands[index]
-        if command.log is not None:
-            text = command.log.read_text(errors="replace")
-            sys.stdout.write(f"---- {command.title} ----\n{text}")
-            sys.stdout.flush()
-        shown.add(index)

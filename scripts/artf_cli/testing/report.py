@@ -27,7 +27,8 @@ class Result:
     passed: int = 0
     failed: int = 0
     skipped: int = 0
-    #: By suite: passed, failed, skipped, and the seconds of its tests.
+    #: By suite: passed, failed, skipped, the seconds of its tests, and those of its pytest, by the
+    #: clock and of processors.
     suites: dict[str, dict[str, float]] = field(default_factory=dict)
     skips: list[dict[str, str]] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
@@ -78,18 +79,22 @@ class Result:
                 why = reason or _OWN_ARGUMENTS
                 self.deselected[why] = self.deselected.get(why, 0) + int(count)
 
+    def took(self, suite: str, wall_s: float, cpu_s: float) -> None:
+        """Adds what the pytest of a suite took, with all that it started and waited for."""
+        self._count(suite, {"wall_s": wall_s, "cpu_s": cpu_s})
+
     def fail(self, suite: str, what: str) -> None:
         """Counts something of a suite that is no case of it as a failure."""
         self._count(suite, {"passed": 0, "failed": 1, "skipped": 0, "seconds": 0.0})
         self.failures.append(f"{suite}: {what}")
 
     def _count(self, suite: str, counts: dict[str, float]) -> None:
-        before = self.suites.get(suite, {})
-        total = {name: before.get(name, 0) + count for name, count in counts.items()}
-        self.suites[suite] = {**total, "seconds": round(total["seconds"], 1)}
-        self.passed += int(counts["passed"])
-        self.failed += int(counts["failed"])
-        self.skipped += int(counts["skipped"])
+        total = self.suites.setdefault(suite, {})
+        for name, count in counts.items():
+            total[name] = round(total.get(name, 0) + count, 1)
+        self.passed += int(counts.get("passed", 0))
+        self.failed += int(counts.get("failed", 0))
+        self.skipped += int(counts.get("skipped", 0))
 
     def include(self, other: Result) -> None:
         """Adds all that `other` counted."""

@@ -118,14 +118,15 @@ def _run_group(
             for suite, place, root in zip(group, places, roots)
         ]
         try:
-            statuses = children.run(commands, deadline, _AT_ONCE)
+            ends = children.run(commands, deadline, _AT_ONCE)
         except children.OutOfTime:
             for suite, root in zip(group, roots):
                 if (root / "report.xml").exists():
                     result.add(suite.name, root / "report.xml", root / "left-out.json")
             raise
-        for suite, root, status in zip(group, roots, statuses):
-            _add(suite, root, status, bool(arguments), result)
+        for suite, root, end in zip(group, roots, ends):
+            _add(suite, root, end.status, bool(arguments), result)
+            result.took(suite.name, end.wall_s, end.cpu_s)
 
 
 def _command(
