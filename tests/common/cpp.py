@@ -1,7 +1,8 @@
 """How the C++ that needs no TensorFlow is compiled for its tests: once, by ninja, in the cache.
 
 An object stays until a file that it includes, a flag or the compiler changes, and the suites share
-the objects of the layers.
+the objects of the layers. An object has some files of a folder, since what they all include takes
+the compiler as long as they do.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from filelock import FileLock
@@ -34,8 +35,24 @@ UBSAN = "ubsan"
 #: Of programs that run in virtual RDMA hosts, whose address space has no room for the shadow of
 #: AddressSanitizer or of ThreadSanitizer.
 IN_A_HOST = {UBSAN: ["-O1", "-fsanitize=undefined", "-fno-sanitize-recover=all"]}
-#: Parsed once for each variant but the plain one, which shows that each source names what it uses.
+#: Parsed once for each variant. The wheel's build shows that each source names what it uses.
 _PARSED_ONCE = REPO / "tests/common/standard.h"
+#: Folders of the layers whose files share objects, so many at most.
+_FOLDERS = ("base", "fabric", "fabric/shm", "fabric/verbs", "protocol", "verbs", "mpi")
+_TOGETHER = 8
+#: Of these folders, what has an object of its own: files that name something of theirs as another
+#: file of the folder names something of its own.
+_ALONE = {
+    "fabric/verbs/connection_manager.cc",
+    "fabric/verbs/device_events.cc",
+    "fabric/verbs/iwarp_attachment.cc",
+    "fabric/verbs/port_names.cc",
+    "fabric/verbs/rdmacm_library.cc",
+    "fabric/verbs/stream_frame.cc",
+    "protocol/receiver.cc",
+    "protocol/rendezvous_messages.cc",
+    "protocol/self_connection.cc",
+}
 _FABRICS = [
     "base/*.cc",
     "memory/s*.cc",
@@ -151,6 +168,35 @@ def _escaped(*paths: str | Path) -> str:
     return " ".join(re.sub(r"([$ :])", r"$\1", str(path)) for path in paths)
 
 
+def _shared_objects(folder: Path) -> dict[Path, list[Path]]:
+    """Source of an object that has several files, which it includes → these files."""
+    together = folder / "together"
+    together.mkdir(exist_ok=True)
+    found = {}
+    for name in _FOLDERS:
+        files = sorted(LAYERS.glob(f"{name}/*.cc"))
+        files = [path for path in files if str(path.relative_to(LAYERS)) not in _ALONE]
+        count = -(-len(files) // _TOGETHER)
+        for i in range(count):
+            part = files[i::count]
+            source = together / f"{name.replace('/', '_')}_{i}.cc"
+            lines = [f'#include "{path.relative_to(REPO)}"\n' for path in part]
+            found[_keep(source, "".join(lines))] = part
+    return found
+
+
+def _sources(program: str, layers: Iterable[str], shared: Mapping[Path, list[Path]]) -> list[Path]:
+    """What a program is compiled from: where it has all files of a shared object, that one."""
+    files = [REPO / f"{program}.cc"]
+    for pattern in layers:
+        below = REPO if pattern.startswith("tests/") else LAYERS
+        files += [path for path in sorted(below.glob(pattern)) if path not in files]
+    for source, parts in shared.items():
+        if set(parts) <= set(files):
+            files = [source, *(path for path in files if path not in parts)]
+    return files
+
+
 def _rules(folder: Path) -> None:
     """Writes build.ninja, which has every program in every variant."""
     compiler = shutil.which("g++")
@@ -159,7 +205,9 @@ def _rules(folder: Path) -> None:
     version = _keep(folder / "compiler", f"{compiler}\n{said.stdout}")
     command = f"{shlex.join([compiler, *_FLAGS]).replace('$', '$$')} $flags"
     lines = [
-        f"rule compile\n command = {command} $first -MD -MF $out.d -c $in -o $out",
+        # It is used, or the source fails to compile.
+        f"rule compile\n command = {command} -Winvalid-pch -include $parsed"
+        " -MD -MF $out.d -c $in -o $out",
         " depfile = $out.d\n deps = gcc",
         f"rule parse\n command = {command} -x c++-header $in -o $out",
         f"rule link\n command = {command} $in -o $out -ldl",
@@ -172,29 +220,24 @@ def _rules(folder: Path) -> None:
         needs = _escaped(REPO / versions, version)
         lines += [f"build {SHARED_FOLDER}/{name}.so: share {_escaped(REPO / name)}.cc | {needs}"]
         lines += [f" versions = {_escaped(REPO / versions)}\n with = {linked}"]
+    shared = _shared_objects(folder)
     for variant, flags in {**VARIANTS, **IN_A_HOST}.items():
         setting = f" flags = {shlex.join(flags)}"
-        needs, first = str(version), ""
-        if variant != PLAIN:
-            # The compiler looks for it under this name with `.gch` behind it.
-            parsed = f"{variant}/{_PARSED_ONCE.name}"
-            lines += [f"build {parsed}.gch: parse {_escaped(_PARSED_ONCE)} | {_escaped(version)}"]
-            lines += [setting]
-            needs = f"{parsed}.gch"
-            # It is used, or the source fails to compile.
-            first = f"\n first = -Winvalid-pch -include {parsed}"
+        # The compiler looks for it under this name with `.gch` behind it.
+        parsed = f"{variant}/{_PARSED_ONCE.name}"
+        lines += [f"build {parsed}.gch: parse {_escaped(_PARSED_ONCE)} | {_escaped(version)}"]
+        lines += [setting]
         made: set[str] = set()
         for program, layers in _PROGRAMS.items():
-            sources = [REPO / f"{program}.cc"]
-            for files in layers:
-                folder_of = REPO if files.startswith("tests/") else LAYERS
-                sources += [path for path in sorted(folder_of.glob(files)) if path not in sources]
-            objects = [f"{variant}/{path.relative_to(REPO)}.o" for path in sources]
-            for name, source in zip(objects, sources):
+            objects = []
+            for source in _sources(program, layers, shared):
+                root = folder if source in shared else REPO
+                name = f"{variant}/{source.relative_to(root)}.o"
+                objects.append(name)
                 if name not in made:
                     made.add(name)
-                    lines += [f"build {name}: compile {_escaped(source)} | {_escaped(needs)}"]
-                    lines += [setting + first]
+                    lines += [f"build {name}: compile {_escaped(source)} | {_escaped(parsed)}.gch"]
+                    lines += [f"{setting}\n parsed = {parsed}"]
             lines += [f"build {variant}/{program}: link {_escaped(*objects)}", setting]
     (folder / "build.ninja").write_text("\n".join(lines) + "\n")
 

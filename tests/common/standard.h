@@ -2,9 +2,9 @@
 #ifndef TESTS_COMMON_STANDARD_H_
 #define TESTS_COMMON_STANDARD_H_
 
-// What most sources include of the standard library, parsed once for each sanitized variant
-// (tests/common/cpp.py). No source includes this, and the variant `plain` does without it, so a
-// source that forgets what it uses fails there.
+// What most sources include of the standard library, parsed once for each variant
+// (tests/common/cpp.py). No source includes this. A source of the library that forgets what it uses
+// does not compile in the wheel's build, which does without it.
 
 #include <algorithm>
 #include <array>
