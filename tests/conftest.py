@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--run-slow", action="store_true", help="also run tests marked slow")
     parser.addoption(
         "--full", action="store_true", help="leave out nothing: slow tests and stock controls"
+    )
+    parser.addoption(
+        "--warm-servers", action="store_true", help="fork servers from one Python: common/warm.py"
     )
     parser.addoption("--part", default="", help="run what belongs to this part of --full")
     parser.addoption("--parts", default="", help="the parts that have tests of this suite")
@@ -142,3 +146,16 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def protocol(request: pytest.FixtureRequest) -> str:
     """The server protocol under test."""
     return str(request.param)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _warm_servers(request: pytest.FixtureRequest) -> Iterator[None]:
+    if not request.config.getoption("--warm-servers"):
+        yield
+        return
+    from common.processes import child_env
+    from common.warm import WARM
+
+    WARM.allow(child_env())
+    yield
+    WARM.close()

@@ -22,6 +22,7 @@ import ports
 from common.mpi_job import FOLDER, Job, as_rank
 from common.protocols import MPI
 from common.virtual_host import SLOWER, inside
+from common.warm import WARM, Forked
 
 _SLOWER = SLOWER if inside() else 1
 STARTUP_SECONDS = 60.0 * _SLOWER
@@ -107,8 +108,12 @@ class ServerProcess:
         settings = {"cluster": spec, "job": job, "index": index, "protocol": protocol}
         command = [python, str(_SERVER), json.dumps(settings)]
         self._mpi_job = mpi_job or (os.environ.get(FOLDER) if protocol == MPI else None)
+        self._process: subprocess.Popen[bytes] | Forked
         with log.open("ab") as stderr:
-            self._process = subprocess.Popen(
+            forked = None
+            if not self._mpi_job and python == sys.executable:
+                forked = WARM.start(child_env(env), settings, stderr.fileno())
+            self._process = forked or subprocess.Popen(
                 as_rank(self._mpi_job, command) if self._mpi_job else command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,

@@ -3,7 +3,7 @@
 A line on standard input is answered with one of JSON: `status` with what `grpc+ar` counts,
 `counters` with the same and this process's TCP connections, `heap` with the bytes that malloc has
 given out.
-Any other line makes main() return, which ends the interpreter the ordinary way.
+Any other line makes serve() return, which ends the interpreter the ordinary way.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import ctypes
 import json
 import os
 import sys
+from collections.abc import Mapping
+from typing import Any
 
 #: Fields of malloc.h's `struct mallinfo2`, and how many it has.
 _HBLKHD, _UORDBLKS, _FIELDS = 4, 7, 10
@@ -35,8 +37,8 @@ def heap() -> int | None:
     return int(sizes[_UORDBLKS] + sizes[_HBLKHD])
 
 
-def main() -> None:
-    settings = json.loads(sys.argv[1])
+def serve(settings: Mapping[str, Any]) -> None:
+    """Returns where a line has made it."""
     import tensorflow as tf
     from tensorflow.python import ar_grpc
 
@@ -59,4 +61,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    serve(json.loads(sys.argv[1]))

@@ -150,6 +150,8 @@ class _Host:
         # What is left out was left out here.
         if hasattr(config.option, "full"):
             words.append("--full")
+        if getattr(config.option, "warm_servers", False):
+            words.append("--warm-servers")
         if protocols := getattr(config.option, "protocols", ""):
             words.append(f"--protocols={protocols}")
         return words + list(dict.fromkeys(str(item.path) for item in items))

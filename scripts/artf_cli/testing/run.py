@@ -92,7 +92,11 @@ def run(
 
 def _arguments(full: bool, part: str) -> list[str]:
     """What tests/conftest.py is told."""
-    return [*(["--full"] if full else []), *([f"--part={part}"] if part else [])]
+    return [
+        # With --full each server has a Python of its own.
+        "--full" if full else "--warm-servers",
+        *([f"--part={part}"] if part else []),
+    ]
 
 
 def _run_group(
