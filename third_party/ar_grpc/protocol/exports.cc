@@ -70,13 +70,7 @@ StatusOr<Exports::Readable> Exports::Export(Link& link, const void* data, uint64
                         : pinned->Find({found->offset, size});
   if (!registration.ok()) return registration.status();
   StatusOr<fabric::Key> key = link.connection()->Export(*registration);
-  if (!key.ok()) {
-    // Of a device that the context has given up: it is registered with the present one next time.
-    if (pinned != nullptr && key.status().code() == StatusCode::kInvalidArgument) {
-      pinned->Forget(*registration);
-    }
-    return key.status();
-  }
+  if (!key.ok()) return key.status();
   const uint64_t offset = found->offset - (*registration)->offset();
   return Readable{std::move(*key), offset, pinned == nullptr ? nullptr : std::move(*registration)};
 }

@@ -89,14 +89,6 @@ void PinnedRanges::WantWhatIsInUse() {
   });
 }
 
-void PinnedRanges::Forget(const std::shared_ptr<fabric::Registration>& registration) {
-  std::lock_guard<std::mutex> lock(mu_);
-  const auto run = runs_.find(registration->offset());
-  if (run == runs_.end() || run->second.registration != registration) return;
-  left_.push_back(std::move(run->second.registration));
-  runs_.erase(run);
-}
-
 bool PinnedRanges::LetGo(const Range& range, Clock::time_point now) {
   Registrations ended;  // and deregistered when this returns
   std::lock_guard<std::mutex> lock(mu_);

@@ -74,8 +74,6 @@ class PinnedRanges : public std::enable_shared_from_this<PinnedRanges> {
   void Want(const Range& range);
   // Has all registered soon that is in use now.
   void WantWhatIsInUse();
-  // It is of no use any more, as its device has failed. One that says so itself is not found.
-  void Forget(const std::shared_ptr<fabric::Registration>& registration);
   // Deregisters all that reaches into `range`. false: some of it is in use or was lately, and stays
   // registered. Requires pages->changing.
   bool LetGo(const Range& range, Clock::time_point now);

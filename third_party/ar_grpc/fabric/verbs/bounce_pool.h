@@ -21,8 +21,8 @@ namespace ar_grpc::fabric::verbs {
 // Memory by way of which bytes go that are not registered at this end: the target of a READ, the
 // source of a WRITE. To copy a few takes less than to register where they are, and to register many
 // may be refused. A device's connections share one pool, and it lives as long as any of them. It is
-// registered once somebody has asked for it, in a thread that nobody waits for; who comes before
-// goes without. Thread-safe.
+// registered once somebody has asked for it, in a thread of its own: Take does not wait for that,
+// Await's callback does. Thread-safe.
 class BouncePool : public std::enable_shared_from_this<BouncePool> {
  public:
   // A copy of as much takes no longer than registering anything does, and keeps no poller.

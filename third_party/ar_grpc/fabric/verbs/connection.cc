@@ -15,6 +15,9 @@ constexpr size_t kPiecesOfOne = 4;
 
 Status Invalid(const char* why) { return Status(StatusCode::kInvalidArgument, why); }
 
+// A transfer's local memory, which is written by a READ alone.
+void* Writable(const void* local) { return const_cast<void*>(local); }
+
 }  // namespace
 
 VerbsConnection::VerbsConnection(std::shared_ptr<QueuePair> pair, uint64_t peer_seal)
@@ -66,65 +69,57 @@ void VerbsConnection::Start(const TwoEnds& ends, const Transfer& transfer, const
     return;
   }
   if (!operation->region) {
-    StatusOr<BouncePool::Pieces> pieces = RegisterOrBounce(ends, transfer, range, operation.get());
-    if (!pieces.ok()) {
-      const bool refused = pieces.status().code() == StatusCode::kResourceExhausted;
-      if (transfer.opcode == abi::kRdmaWrite && refused) {
-        return WriteLater(ends, *operation, range.local, pieces.status(), std::move(keep),
-                          std::move(done));
+    const std::shared_ptr<Device>& device = ends.pair->device();
+    // Over iWARP a peer may write what a READ lands in, and pieces are shared by all peers.
+    const bool can_bounce = transfer.opcode != abi::kRdmaRead || !device->iwarp();
+    const bool is_small = can_bounce && range.size <= BouncePool::kPieceBytes;
+    if (is_small) {
+      if (BouncePool::Pieces piece = ends.bounce->Take(1); !piece.empty()) {
+        return BounceBy(std::move(piece), ends.pair, *operation, Writable(range.local),
+                        std::move(keep), std::move(done));
       }
-      if (done) done(pieces.status());
+    }
+    StatusOr<std::shared_ptr<MemoryRegion>> region =
+        MemoryRegion::Register(device, range.local, range.size, LocalAccess(*device, transfer));
+    // Only now, so that the registration above does not wait for the one of the pool.
+    if (is_small) ends.bounce->Ask();
+    if (!region.ok()) {
+      if (can_bounce && region.status().code() == StatusCode::kResourceExhausted) {
+        return BounceRefused(ends, *operation, range.local, region.status(), std::move(keep),
+                             std::move(done));
+      }
+      if (done) done(region.status());
       return;
     }
-    if (!pieces->empty()) {
-      // The target of a READ is not const.
-      return BounceBy(std::move(*pieces), ends.pair, *operation, const_cast<void*>(range.local),
-                      std::move(keep), std::move(done));
-    }
+    operation->region = std::move(*region);
   }
   operation->keep = std::move(keep);
   operation->done = std::move(done);
   ends.pair->Submit(std::move(operation));
 }
 
-void VerbsConnection::WriteLater(const TwoEnds& ends, const Operation& write, const void* from,
-                                 Status refused, std::shared_ptr<const void> keep, Done done) {
-  ends.bounce->Await([pair = ends.pair, write, from, refused = std::move(refused),
+void VerbsConnection::BounceRefused(const TwoEnds& ends, const Operation& transfer,
+                                    const void* local, Status refused,
+                                    std::shared_ptr<const void> keep, Done done) {
+  BouncePool::Pieces pieces = ends.bounce->Take(kPiecesOfOne);
+  if (!pieces.empty()) {
+    return BounceBy(std::move(pieces), ends.pair, transfer, Writable(local), std::move(keep),
+                    std::move(done));
+  }
+  if (transfer.opcode == abi::kRdmaRead) {
+    ends.bounce->Ask();
+    if (done) done(std::move(refused));
+    return;
+  }
+  ends.bounce->Await([pair = ends.pair, transfer, local, refused = std::move(refused),
                       keep = std::move(keep),
                       done = std::move(done)](std::shared_ptr<BouncePool::Piece> piece) mutable {
     if (piece == nullptr) {
       if (done) done(std::move(refused));
       return;
     }
-    BounceBy({std::move(piece)}, pair, write, const_cast<void*>(from), std::move(keep),
-             std::move(done));
+    BounceBy({std::move(piece)}, pair, transfer, Writable(local), std::move(keep), std::move(done));
   });
-}
-
-StatusOr<BouncePool::Pieces> VerbsConnection::RegisterOrBounce(const TwoEnds& ends,
-                                                               const Transfer& transfer,
-                                                               const Range& range,
-                                                               Operation* operation) {
-  const std::shared_ptr<Device>& device = ends.pair->device();
-  // Over iWARP a peer may write what a READ lands in, and pieces are shared by all peers.
-  const bool can_bounce = transfer.opcode != abi::kRdmaRead || !device->iwarp();
-  const bool is_small = can_bounce && range.size <= BouncePool::kPieceBytes;
-  if (is_small) {
-    if (BouncePool::Pieces piece = ends.bounce->Take(1); !piece.empty()) return piece;
-  }
-  StatusOr<std::shared_ptr<MemoryRegion>> region =
-      MemoryRegion::Register(device, range.local, range.size, LocalAccess(*device, transfer));
-  BouncePool::Pieces pieces;
-  const bool refused = region.status().code() == StatusCode::kResourceExhausted;
-  if (can_bounce && refused) pieces = ends.bounce->Take(kPiecesOfOne);
-  // After what it is for, which does not wait for it.
-  if (is_small || (can_bounce && refused)) ends.bounce->Ask();
-  if (region.ok()) {
-    operation->region = std::move(*region);
-  } else if (pieces.empty()) {
-    return region.status();
-  }
-  return pieces;
 }
 
 // The peer's device answers an iWARP READ by what is a WRITE for ours, and is told where to. So it

@@ -87,15 +87,11 @@ class VerbsConnection final : public Connection {
   // Fills `operation` in, but for `keep` and `done`; no region where the range is not registered.
   static Status Prepare(const TwoEnds& ends, const Transfer& transfer, const Range& range,
                         Operation* operation);
-  // For a range that is not registered: `operation` gets a region for it alone, or its bytes are to
-  // go by way of the pieces that are returned.
-  static StatusOr<BouncePool::Pieces> RegisterOrBounce(const TwoEnds& ends,
-                                                       const Transfer& transfer, const Range& range,
-                                                       Operation* operation);
-  // A WRITE whose source is refused, and for which there is no piece now. Who reads instead has
-  // other ways (protocol/receiver.h).
-  static void WriteLater(const TwoEnds& ends, const Operation& write, const void* from,
-                         Status refused, std::shared_ptr<const void> keep, Done done);
+  // Does a transfer whose local memory was refused to be registered by way of the pool. A WRITE
+  // waits for a piece; a READ fails with `refused` where there is none, as who reads has other ways
+  // (protocol/receiver.h).
+  static void BounceRefused(const TwoEnds& ends, const Operation& transfer, const void* local,
+                            Status refused, std::shared_ptr<const void> keep, Done done);
   static int LocalAccess(const Device& device, const Transfer& transfer);
 
   const std::shared_ptr<QueuePair> pair_;
