@@ -1,7 +1,7 @@
 """Repacks a pinned base wheel as ours: the AR library and patched Python files added.
 
 Bazel's `//build:wheel` calls `python -m artf_cli.wheel`. Same inputs, same bytes: entries keep
-the base's order and dates, ours come last with a fixed date.
+the base's order and dates, ours come last with a fixed date. What is the base's stays compressed.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ import calendar
 import json
 import os
 import re
+import struct
 import zipfile
 from pathlib import Path
+from typing import IO, Any
 
 import click
 from auditwheel.architecture import Architecture
@@ -30,6 +32,55 @@ LIBRARY = "tensorflow/libtensorflow_ar.so"
 _DATE = (1980, 1, 1, 0, 0, 0)
 # Level 9 doubles the time for 1% of the size.
 _DEFLATE_LEVEL = 6
+
+
+# A local header's fixed part (APPNOTE.TXT 4.3.7): its last fields are the lengths of what follows.
+_LOCAL_HEADER, _LENGTHS = 30, "<26x2H"
+
+
+class _Deflated:
+    """In the place of a compressor: bytes that are compressed already."""
+
+    def __init__(self, deflated: bytes) -> None:
+        self._rest = deflated
+
+    def compress(self, _: bytes) -> bytes:
+        return b""
+
+    def flush(self) -> bytes:
+        rest, self._rest = self._rest, b""
+        return rest
+
+
+class _Repacked(WheelFile):
+    """A wheel that takes entries of another one without compressing them again."""
+
+    deflated: bytes | None = None
+
+    def open(self, name: Any, mode: str = "r", *arguments: Any, **settings: Any) -> IO[bytes]:
+        stream = super().open(name, mode, *arguments, **settings)
+        if mode == "w" and self.deflated is not None:
+            # zipfile counts what is written to it and takes its checksum, whatever comes of it.
+            stream._compressor = _Deflated(self.deflated)  # type: ignore[attr-defined]
+        return stream
+
+    def take(self, entry: zipfile.ZipInfo, data: bytes, deflated: bytes | None) -> None:
+        """Writes an entry of `data`, which `deflated` is, compressed; None: compresses it."""
+        self.deflated = deflated
+        try:
+            self.writestr(entry, data, zipfile.ZIP_DEFLATED)
+        finally:
+            self.deflated = None
+
+
+def _deflated(wheel: IO[bytes], entry: zipfile.ZipInfo) -> bytes | None:
+    """An entry's bytes as they lie in the wheel; None where they are not deflated."""
+    if entry.compress_type != zipfile.ZIP_DEFLATED:
+        return None
+    wheel.seek(entry.header_offset)
+    name, extra = struct.unpack(_LENGTHS, wheel.read(_LOCAL_HEADER))
+    wheel.seek(name + extra, os.SEEK_CUR)
+    return wheel.read(entry.compress_size)
 
 
 def platform_tag(library: Path) -> str:
@@ -131,18 +182,24 @@ def repack(base: Path, library: Path, python: list[Path], out: Path) -> Path:
     # WheelFile dates the RECORD that it writes itself by this.
     os.environ["SOURCE_DATE_EPOCH"] = str(calendar.timegm(_DATE))
     try:
-        with zipfile.ZipFile(base) as source, WheelFile(str(partial), "w") as sink:
+        with (
+            base.open("rb") as whole,
+            zipfile.ZipFile(base) as source,
+            _Repacked(str(partial), "w") as sink,
+        ):
             replaced = _pristine_python(source, python)
             for entry in source.infolist():
                 if entry.is_dir() or entry.filename == f"{old_info}/RECORD":
                     continue
-                data = replaced.pop(entry.filename, None) or source.read(entry)
+                theirs = source.read(entry)
+                data = replaced.pop(entry.filename, theirs)
                 arcname = entry.filename.replace(old_info, info, 1)
                 if arcname == f"{info}/METADATA":
                     data = _new_metadata(data.decode(), manifest.version).encode()
                 elif arcname == f"{info}/WHEEL":
                     data = _wheel_file(abi, tag).encode()
-                _write(sink, arcname, data, entry.date_time, entry.external_attr)
+                deflated = _deflated(whole, entry) if data is theirs else None
+                _write(sink, arcname, data, entry.date_time, entry.external_attr, deflated)
             ours = {LIBRARY: library.read_bytes(), f"{info}/ar_grpc/pins.toml": PINS.read_bytes()}
             ours[f"{info}/ar_grpc/build.json"] = _description(manifest, pin, library, tag).encode()
             for target, overlay in manifest.overlays["wheel"].items():
@@ -162,12 +219,19 @@ def _wheel_file(abi: str, tag: str) -> str:
     return "\n".join((*lines, f"Tag: {abi}-{abi}-{tag}")) + "\n"
 
 
-def _write(sink: WheelFile, name: str, data: bytes, date: tuple[int, ...], attributes: int) -> None:
+def _write(
+    sink: _Repacked,
+    name: str,
+    data: bytes,
+    date: tuple[int, ...],
+    attributes: int,
+    deflated: bytes | None = None,
+) -> None:
     entry = zipfile.ZipInfo(name, (date[0], date[1], date[2], date[3], date[4], date[5]))
     entry.external_attr = attributes
     entry.create_system = 3
     entry._compresslevel = _DEFLATE_LEVEL  # type: ignore[attr-defined]
-    sink.writestr(entry, data, zipfile.ZIP_DEFLATED)
+    sink.take(entry, data, deflated)
 
 
 @click.command()
