@@ -21,24 +21,14 @@ _REFUSED = {(entry.path, entry.case): entry for entry in NOT_OFFERED}
 
 
 #: Of a path in a virtual host or over MPI those that run each time: small, large, and cut off; of a
-#: path that is neither all do.
+#: path that is neither all do. Strategies train over MPI in tests/mpi_servers.
 _QUICK = {
     "grpc+ar/rxe": frozenset({"scalars", "large", "sender first", "peer killed"}),
     "grpc+ar/siw": frozenset[str](),
     "grpc+verbs/rxe": frozenset({"large", "cancel", "all-reduce", "peer killed"}),
     "grpc+verbs/siw": frozenset[str](),
     "grpc+mpi/mpich": frozenset(
-        {
-            "scalars",
-            "empty",
-            "large",
-            "strings",
-            "cancel",
-            "abort",
-            "parameter server strategy",
-            "all-reduce",
-            "peer killed",
-        }
+        {"scalars", "empty", "large", "strings", "cancel", "abort", "peer killed"}
     ),
     "grpc+mpi/openmpi": frozenset({"large", "cancel", "eager remote", "peer killed"}),
     "grpc+mpi/mpich5": frozenset[str](),

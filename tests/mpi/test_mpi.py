@@ -66,7 +66,8 @@ def program() -> Path:
     return cpp.build("mpi", ["channel_program"], ["plain"]) / "plain/tests/mpi/channel_program"
 
 
-@pytest.fixture(params=ALL)
+#: One of each flavour runs always.
+@pytest.fixture(params=few(ALL, "debian-mpich", "debian-openmpi", "mpich-5-standard"))
 def each(request: pytest.FixtureRequest) -> Mpi:
     return mpi.need(request.param)
 
