@@ -41,7 +41,7 @@ _PARSED_ONCE = REPO / "tests/common/standard.h"
 _FOLDERS = ("base", "fabric", "fabric/shm", "fabric/verbs", "protocol", "verbs", "mpi")
 _TOGETHER = 8
 #: Of these folders, what has an object of its own: files that name something of theirs as another
-#: file of the folder names something of its own.
+#: file of the folder names something of its own. All other files of a folder go together.
 _ALONE = {
     "fabric/verbs/connection_manager.cc",
     "fabric/verbs/device_events.cc",
@@ -172,6 +172,7 @@ def _shared_objects(folder: Path) -> dict[Path, list[Path]]:
     """Source of an object that has several files, which it includes → these files."""
     together = folder / "together"
     together.mkdir(exist_ok=True)
+    assert all((LAYERS / name).exists() for name in _ALONE), "_ALONE names a file that has gone"
     found = {}
     for name in _FOLDERS:
         files = sorted(LAYERS.glob(f"{name}/*.cc"))

@@ -1,8 +1,8 @@
 """Servers that need not import TensorFlow first: they are forked from a Python that has.
 
-The import takes five seconds of a processor, and twenty in a virtual host. A server's environment
-is as of its start all the same, so this is for those whose variables nobody reads before a server
-starts: ours. With --full each server has a Python that was started for it.
+The import takes five seconds of a processor, and more than fifteen in a virtual host. A server's
+environment is as of its start all the same, so this is for those whose variables nobody reads
+before a server starts: ours. With --full each server has a Python that was started for it.
 """
 
 from __future__ import annotations
@@ -10,19 +10,22 @@ from __future__ import annotations
 import json
 import math
 import os
+import select
 import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
+from common.virtual_host import SLOWER, inside
+
 _MAIN = Path(__file__).with_name("warm_main.py")
-_READY_S = 300.0
-_LONGEST = 1 << 16
+_READY_S = 60.0 * (SLOWER if inside() else 1)
+_END_S = 30.0
 _POLL_S = 0.005
 #: Of variables that are read when a server starts, and not before.
 _OURS = "AR_GRPC_"
@@ -33,17 +36,31 @@ _PASSING = ("PYTEST_CURRENT_TEST",)
 class Forked:
     """A server's process, as much like subprocess.Popen as its tests need."""
 
-    def __init__(self, python: _Python, pid: int, stdin: int, stdout: int) -> None:
-        self._python = python
-        self.pid = pid
-        self.returncode: int | None = None
+    def __init__(self, stdin: int, stdout: int, told: int) -> None:
         self.stdin: IO[bytes] | None = os.fdopen(stdin, "wb")
         self.stdout: IO[bytes] | None = os.fdopen(stdout, "rb")
+        self.returncode: int | None = None
+        self._told = os.fdopen(told, "rb", buffering=0)
+        line = self._line(_READY_S)
+        assert line, "the Python of the servers made none; its words are among pytest's"
+        self.pid = int(line)
+
+    def _line(self, seconds: float) -> bytes | None:
+        """What is told, if it is in time; empty where nobody can tell any more."""
+        if not select.select([self._told], [], [], seconds)[0]:
+            return None
+        # Written at once, and the next one comes after this was read, or with the end.
+        return self._told.readline()
 
     def poll(self) -> int | None:
         """Its exit status, once it has ended: of a signal the negative number."""
         if self.returncode is None:
-            self.returncode = self._python.ask({"ended": self.pid})
+            line = self._line(0)
+            if line:
+                self.returncode = int(line)
+            elif line is not None and not Path(f"/proc/{self.pid}").exists():
+                # The Python of the servers has gone, and with it the status.
+                self.returncode = -signal.SIGKILL
         return self.returncode
 
     def wait(self, timeout: float = math.inf) -> int:
@@ -57,16 +74,15 @@ class Forked:
         return self.returncode
 
     def kill(self) -> None:
-        # Its number is no other process's until `poll` has seen its end.
-        if self.returncode is None:
-            os.kill(self.pid, signal.SIGKILL)
+        if self.poll() is None:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
 
 
 class _Python:
     """The Python that forks."""
 
     def __init__(self, env: Mapping[str, str]) -> None:
-        self._lock = threading.Lock()
         self._orders, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
@@ -76,27 +92,35 @@ class _Python:
                 pass_fds=[theirs.fileno()],
             )
         self._orders.settimeout(_READY_S)
-        assert self._orders.recv(_LONGEST) == b"ready", "the Python of the servers does not start"
+        try:
+            assert self._orders.recv(16) == b"ready", "the Python of the servers did not start"
+        except BaseException:
+            self.close(0)
+            raise
 
-    def ask(self, order: Mapping[str, Any], *descriptors: int) -> Any:
-        with self._lock:
-            socket.send_fds(self._orders, [json.dumps(order).encode()], descriptors)
-            return json.loads(self._orders.recv(_LONGEST))
+    def alive(self) -> bool:
+        return self._process.poll() is None
 
     def fork(self, env: Mapping[str, str], settings: Mapping[str, Any], stderr: int) -> Forked:
         stdin, in_parent = os.pipe()
         from_child, stdout = os.pipe()
+        told, tells = os.pipe()
+        order = json.dumps({"env": env, "settings": settings}).encode()
         try:
-            pid = self.ask({"env": env, "settings": settings}, stdin, stdout, stderr)
+            socket.send_fds(self._orders, [order], [stdin, stdout, stderr, tells])
         finally:
-            os.close(stdin)
-            os.close(stdout)
-        return Forked(self, pid, in_parent, from_child)
+            for descriptor in (stdin, stdout, tells):
+                os.close(descriptor)
+        return Forked(in_parent, from_child, told)
 
-    def close(self) -> None:
+    def close(self, seconds: float = _END_S) -> None:
         """It ends when nobody can order any more, its servers when nobody listens to them."""
         self._orders.close()
-        self._process.wait()
+        try:
+            self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
 
 
 class Warm:
@@ -117,12 +141,15 @@ class Warm:
         must have a Python of its own."""
         if self._env is None or _theirs(env) != _theirs(self._env):
             return None
-        self._python = self._python or _Python(self._env)
+        if self._python is None or not self._python.alive():
+            self.close()
+            self._python = _Python(self._env)
         return self._python.fork(env, settings, stderr)
 
     def close(self) -> None:
         if self._python:
             self._python.close()
+            self._python = None
 
 
 def _theirs(env: Mapping[str, str]) -> dict[str, str]:

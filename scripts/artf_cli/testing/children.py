@@ -58,15 +58,23 @@ class _Child:
     def look(self) -> bool:
         """Whether it has ended; when that is seen, what it wrote is shown."""
         if self.ended is None:
-            # Popen would not tell what it used.
-            pid, status, used = os.wait4(self.process.pid, os.WNOHANG)
+            try:
+                # Popen would not tell what it used. Nothing else here may wait for it.
+                pid, status, used = os.wait4(self.process.pid, os.WNOHANG)
+                cpu_s = used.ru_utime + used.ru_stime
+            except ChildProcessError:
+                # A Ctrl-C came between that and what follows.
+                pid, status, cpu_s = self.process.pid, int(signal.SIGINT), 0.0
             if pid:
                 self.process.returncode = os.waitstatus_to_exitcode(status)
-                wall_s = time.monotonic() - self._began
-                cpu_s = used.ru_utime + used.ru_stime
-                self.ended = Ended(self.process.returncode, wall_s, cpu_s)
+                self.ended = Ended(self.process.returncode, time.monotonic() - self._began, cpu_s)
                 self._show()
         return self.ended is not None
+
+    def signal(self, number: int) -> None:
+        # Popen's own way waits for it first.
+        if not self.look():
+            os.kill(self.process.pid, number)
 
     def _show(self) -> None:
         if self._command.log is not None:
@@ -80,9 +88,8 @@ class _Child:
             time.sleep(_POLL_S)
 
     def kill(self) -> None:
-        if not self.look():
-            self.process.kill()
-            self.leave(float("inf"))
+        self.signal(signal.SIGKILL)
+        self.leave(float("inf"))
 
 
 def run(
@@ -109,8 +116,7 @@ def run(
         # A Ctrl-C has reached the whole foreground, pytest too, and a second one would stop it.
         if not isinstance(error, KeyboardInterrupt):
             for child in running:
-                if not child.look():
-                    child.process.send_signal(signal.SIGINT)
+                child.signal(signal.SIGINT)
         limit = time.monotonic() + _LEAVE_S
         for child in running:
             child.leave(limit)

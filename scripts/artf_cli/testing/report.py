@@ -80,8 +80,9 @@ class Result:
                 self.deselected[why] = self.deselected.get(why, 0) + int(count)
 
     def took(self, suite: str, wall_s: float, cpu_s: float) -> None:
-        """Adds what the pytest of a suite took, with all that it started and waited for."""
-        self._count(suite, {"wall_s": wall_s, "cpu_s": cpu_s})
+        """Adds what the pytest of a suite that did something took, with what it waited for."""
+        if suite in self.suites:
+            self._count(suite, {"wall_s": wall_s, "cpu_s": cpu_s})
 
     def fail(self, suite: str, what: str) -> None:
         """Counts something of a suite that is no case of it as a failure."""
