@@ -10,6 +10,7 @@ import psutil
 import pytest
 import tensorflow as tf
 
+from common.ar import thresholds
 from common.fixtures import ClusterFactory
 from common.processes import Cluster, child_env, own_address
 from common.protocols import AR
@@ -33,7 +34,9 @@ def test_servers_are_forked_where_it_is_asked_for(
     warm = request.config.getoption("--warm-servers")
     for task in cluster.tasks:
         assert (psutil.Process(cluster[task].pid).ppid() != os.getpid()) == warm
-        assert cluster[task].status()["arena"]["size"] == 24 * 2**20
+        status = cluster[task].status()
+        assert status["arena"]["size"] == 24 * 2**20
+        assert [name for _, _, name in thresholds(status)] == ["eager", "rendezvous"]
     cluster["worker:1"].signal(signal.SIGTERM)
     assert cluster["worker:1"]._process.wait(10) == -signal.SIGTERM
     assert cluster["worker:0"].leave(30) == 0

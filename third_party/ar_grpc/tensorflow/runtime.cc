@@ -20,9 +20,6 @@
 namespace ar_grpc {
 namespace {
 
-// How many forks lay before this process when the library was loaded.
-const uint32_t loaded_at_fork = ForkCount();
-
 void ToTensorFlowLog(Severity severity, const std::string& line) {
   switch (severity) {
     case Severity::kInfo:
@@ -68,17 +65,22 @@ void MakeArenaOnce(const std::vector<std::string>& allowed) {
   });
 }
 
-// One for all nodes: what it measures is the machine's. Never destroyed, as nodes may be used until
-// the very end.
-const std::shared_ptr<protocol::Selector>& MachineSelector() {
-  static const auto* const selector =
-      new std::shared_ptr<protocol::Selector>(std::make_shared<protocol::Selector>());
-  return *selector;
+// One for all nodes: what it measures is the machine's.
+struct Measured {
+  std::shared_ptr<protocol::Selector> selector = std::make_shared<protocol::Selector>();
+  // How many forks lay before the process that made it.
+  uint32_t fork_count = ForkCount();
+};
+
+// Never destroyed, as nodes may be used until the very end.
+const Measured& OfThisMachine() {
+  static const auto* const measured = new Measured;
+  return *measured;
 }
 
 std::shared_ptr<protocol::Node> NewNode() {
   protocol::Node::Options options;
-  options.selector = MachineSelector();
+  options.selector = OfThisMachine().selector;
   options.fabrics = *Allowed();
   if (const CpuArena* const arena = CpuArena::Get()) options.exports = arena->exports();
   return protocol::Node::Create(std::move(options));
@@ -101,7 +103,7 @@ tensorflow::Status NewServerNode(std::shared_ptr<protocol::Node>* node) {
   // Now, not in the first step. A fabric that reaches nobody has no figures.
   std::vector<std::string> usable = *Allowed();
   usable.erase(std::remove_if(usable.begin(), usable.end(), IsUnavailable), usable.end());
-  MachineSelector()->Prepare(usable);
+  OfThisMachine().selector->Prepare(usable);
   *node = NewNode();
   return tensorflow::OkStatus();
 }
@@ -126,8 +128,10 @@ std::shared_ptr<protocol::Node> SessionNode() {
 }
 
 std::string SchemesText(bool in_arena) {
-  // A thread that a forked child does not have may have held the selector's lock.
-  return ForkCount() == loaded_at_fork ? MachineSelector()->Print(in_arena) : "";
+  // Not in a child of the process that made it: a thread that the child does not have may have held
+  // its lock. A process that was forked before there was one has its own.
+  const Measured& measured = OfThisMachine();
+  return ForkCount() == measured.fork_count ? measured.selector->Print(in_arena) : "";
 }
 
 }  // namespace ar_grpc
