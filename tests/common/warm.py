@@ -27,8 +27,9 @@ _MAIN = Path(__file__).with_name("warm_main.py")
 _READY_S = 60.0 * (SLOWER if inside() else 1)
 _END_S = 30.0
 _POLL_S = 0.005
-#: Of variables that are read when a server starts, and not before.
-_OURS = "AR_GRPC_"
+#: Of variables that are read when a server starts, and not before; but for one, which the library
+#: reads when it is loaded.
+_OURS, _AT_LOAD = "AR_GRPC_", "AR_GRPC_ARENA"
 #: Of pytest, another one for each test.
 _PASSING = ("PYTEST_CURRENT_TEST",)
 
@@ -157,7 +158,7 @@ def _theirs(env: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value
         for name, value in env.items()
-        if not name.startswith(_OURS) and name not in _PASSING
+        if name == _AT_LOAD or not name.startswith((_OURS, *_PASSING))
     }
 
 
