@@ -55,7 +55,7 @@ def test_a_python_that_forks_servers_and_dies_is_replaced() -> None:
             assert server is not None and server.stdout is not None
             servers.append(server)
             assert server.stdout.readline().startswith(b"READY")
-            psutil.Process(server.pid).parent().kill()
+            os.kill(psutil.Process(server.pid).ppid(), signal.SIGKILL)
             assert server.poll() is None
             server.kill()
             assert server.wait(10) == -signal.SIGKILL
