@@ -12,6 +12,7 @@ from artf_cli import system
 from artf_cli.errors import ArtfError
 from common import cpp
 from common.repeated import few
+from common.verbs_programs import TRANSFERS, WITHOUT_A_DEVICE
 from rdma_host import machine
 from rdma_host.machine import ADDRESSES, Guest, Link, Outcome
 
@@ -26,33 +27,11 @@ MTU = 1024
 READS = 8
 #: Of one READ request, as Soft-RoCE takes them.
 LARGEST_READ = 8 << 20
-WITHOUT_A_DEVICE = (
-    "device_choice_test",
-    "frame_stream_test",
-    "frame_test",
-    "iwarp_frame_test",
-    "port_names_test",
-    "send_queue_test",
-    "settings_test",
-)
 #: What these programs compare with, and its package; nothing else includes it.
 HEADERS = {
     "abi_test": (Path("/usr/include/infiniband/verbs.h"), "libibverbs-dev"),
     "rdmacm_abi_test": (Path("/usr/include/rdma/rdma_cma.h"), "librdmacm-dev"),
 }
-#: Cases of link_test.
-TRANSFERS = (
-    "sizes",
-    "crowd",
-    "refused",
-    "cancelled",
-    "repeated",
-    "ends",
-    "introductions",
-    "forged",
-    "many notes",
-    "landing",
-)
 #: Calls of the libraries that failures_test lets fail.
 CALLS = {"rxe": 35, "siw": 40}
 on_each_driver = pytest.mark.parametrize("driver", machine.DRIVERS)
@@ -69,13 +48,6 @@ def compiled(*names: str) -> Path:
 def built() -> Path:
     """What stands on a device."""
     return compiled(*(name for name in cpp.VERBS if name not in (*HEADERS, *WITHOUT_A_DEVICE)))
-
-
-@pytest.mark.parametrize("name", WITHOUT_A_DEVICE)
-def test_what_needs_no_device(name: str) -> None:
-    """On this machine, sanitized: a virtual host has no room for AddressSanitizer's shadow."""
-    folder = cpp.build("verbs", [name], ["asan+ubsan"])
-    assert "ok " in cpp.run(folder, "asan+ubsan", f"tests/verbs/{name}", 60).splitlines()[-1]
 
 
 @pytest.mark.parametrize("name", HEADERS)
@@ -119,14 +91,6 @@ def test_transfers_of_grpc_verbs(built: Path, driver: str) -> None:
     """What the classic channel does with it: writes, notes, what is held, cancels, ends."""
     said = in_one_host(driver, built / "link_test", "verbs").splitlines()
     assert said == [*(f"verbs: {case}" for case in TRANSFERS), "ok link_test"]
-
-
-@pytest.mark.parametrize("variant", ["asan+ubsan", "tsan"])
-def test_transfers_of_grpc_verbs_without_a_device(variant: str) -> None:
-    """The same over loopback, and where all ends late, out of order and on other threads."""
-    folder = cpp.build("verbs", ["link_test"], [variant])
-    said = cpp.run(folder, variant, "tests/verbs/link_test", 120)
-    assert [said.count(f"{name}: ") for name in ("loopback", "hostile", "late")] == [10, 2, 10]
 
 
 @mostly_over_rxe
