@@ -32,6 +32,7 @@ VARIANTS = {
     "tsan": ["-O1", "-fsanitize=thread"],
 }
 UBSAN = "ubsan"
+SANITIZED = tuple(variant for variant in VARIANTS if variant != PLAIN)
 #: Of programs that run in virtual RDMA hosts, whose address space has no room for the shadow of
 #: AddressSanitizer or of ThreadSanitizer.
 IN_A_HOST = {UBSAN: ["-O1", "-fsanitize=undefined", "-fno-sanitize-recover=all"]}
@@ -168,8 +169,8 @@ def _escaped(*paths: str | Path) -> str:
     return " ".join(re.sub(r"([$ :])", r"$\1", str(path)) for path in paths)
 
 
-def _shared_objects(folder: Path) -> dict[Path, list[Path]]:
-    """Source of an object that has several files, which it includes → these files."""
+def _groups(folder: Path) -> dict[Path, list[Path]]:
+    """Source that includes a group of files, which have one object → these files."""
     together = folder / "together"
     together.mkdir(exist_ok=True)
     assert all((LAYERS / name).exists() for name in _ALONE), "_ALONE names a file that has gone"
@@ -186,13 +187,13 @@ def _shared_objects(folder: Path) -> dict[Path, list[Path]]:
     return found
 
 
-def _sources(program: str, layers: Iterable[str], shared: Mapping[Path, list[Path]]) -> list[Path]:
-    """What a program is compiled from: where it has all files of a shared object, that one."""
+def _sources(program: str, layers: Iterable[str], groups: Mapping[Path, list[Path]]) -> list[Path]:
+    """What a program is compiled from: where it has all files of a group, that one's."""
     files = [REPO / f"{program}.cc"]
     for pattern in layers:
         below = REPO if pattern.startswith("tests/") else LAYERS
         files += [path for path in sorted(below.glob(pattern)) if path not in files]
-    for source, parts in shared.items():
+    for source, parts in groups.items():
         if set(parts) <= set(files):
             files = [source, *(path for path in files if path not in parts)]
     return files
@@ -221,7 +222,7 @@ def _rules(folder: Path) -> None:
         needs = _escaped(REPO / versions, version)
         lines += [f"build {SHARED_FOLDER}/{name}.so: share {_escaped(REPO / name)}.cc | {needs}"]
         lines += [f" versions = {_escaped(REPO / versions)}\n with = {linked}"]
-    shared = _shared_objects(folder)
+    groups = _groups(folder)
     for variant, flags in {**VARIANTS, **IN_A_HOST}.items():
         setting = f" flags = {shlex.join(flags)}"
         # The compiler looks for it under this name with `.gch` behind it.
@@ -231,8 +232,8 @@ def _rules(folder: Path) -> None:
         made: set[str] = set()
         for program, layers in _PROGRAMS.items():
             objects = []
-            for source in _sources(program, layers, shared):
-                root = folder if source in shared else REPO
+            for source in _sources(program, layers, groups):
+                root = folder if source in groups else REPO
                 name = f"{variant}/{source.relative_to(root)}.o"
                 objects.append(name)
                 if name not in made:

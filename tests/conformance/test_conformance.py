@@ -8,15 +8,10 @@ from pathlib import Path
 import pytest
 
 from common import cpp
+from common.repeated import few
 
 # The first one of a variant waits until all of it is compiled.
 pytestmark = pytest.mark.timeout(1800)
-
-
-VARIANTS = [
-    pytest.param(variant, marks=[pytest.mark.slow] if variant == cpp.PLAIN else [])
-    for variant in cpp.VARIANTS
-]
 
 
 @functools.cache
@@ -24,7 +19,7 @@ def built(variant: str) -> Path:
     return cpp.build("conformance", cpp.CONFORMANCE, [variant])
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("variant", few(cpp.VARIANTS, *cpp.SANITIZED))
 @pytest.mark.parametrize("name", cpp.CONFORMANCE)
 def test_conformance(name: str, variant: str) -> None:
     said = cpp.run(built(variant), variant, f"tests/conformance/{name}", 300)

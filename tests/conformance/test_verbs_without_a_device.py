@@ -1,4 +1,4 @@
-"""What of verbs needs no device, sanitized: virtual hosts have no room for the shadow of that."""
+"""Verbs without a device, under the sanitizers: a virtual host has no room for their shadow."""
 
 from __future__ import annotations
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
 from common import cpp
+from common.repeated import few
 
 # The first one of a variant waits until all of it is compiled.
 pytestmark = pytest.mark.timeout(1800)
@@ -23,22 +25,24 @@ ONE_THREAD = {
     "rendezvous_messages_test",
     "verbs_messages_test",
 }
-#: The sanitized ones run the same cases; plain ones only do more rounds of the few that race.
-CASES = [
-    pytest.param(name, variant, marks=[pytest.mark.slow] if variant == cpp.PLAIN else [])
-    for variant in cpp.VARIANTS
-    for name in cpp.UNITS
-    if variant != TSAN or name not in ONE_THREAD
-]
+
+
+def names(variant: str) -> list[str]:
+    """The programs that run in a variant."""
+    return [name for name in cpp.UNITS if variant != TSAN or name not in ONE_THREAD]
+
+
+def cases(variants: Iterable[str]) -> list[tuple[str, str]]:
+    return [(name, variant) for variant in variants for name in names(variant)]
 
 
 @functools.cache
 def built(variant: str) -> Path:
-    names = [name for name, of in (each.values for each in CASES) if of == variant]
-    return cpp.build("units", map(str, names), [variant])
+    return cpp.build("units", names(variant), [variant])
 
 
-@pytest.mark.parametrize(("name", "variant"), CASES)
+# The sanitized ones run the same cases; plain ones only do more rounds of the few that race.
+@pytest.mark.parametrize(("name", "variant"), few(cases(cpp.VARIANTS), *cases(cpp.SANITIZED)))
 def test_cpp(name: str, variant: str) -> None:
     cpp.run(built(variant), variant, f"tests/units/{name}", 300)
 
@@ -46,7 +50,7 @@ def test_cpp(name: str, variant: str) -> None:
 def test_nothing_is_compiled_twice() -> None:
     """All is up to date, and what a source includes is known to ninja."""
     folder = built(TSAN)
-    targets = [f"{TSAN}/tests/units/{name}" for name in cpp.UNITS if name not in ONE_THREAD]
+    targets = [f"{TSAN}/tests/units/{name}" for name in names(TSAN)]
     assert "no work to do" in cpp.ninja(folder, "-n", *targets)
     said = cpp.ninja(folder, "-t", "deps", f"{TSAN}/tests/units/node_test.cc.o")
     assert str(cpp.LAYERS / "protocol/hello.h") in said
