@@ -15,6 +15,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -470,16 +471,30 @@ void RefusalsAreKept() {
   Check(arena.record->Asked() == asked && TakeLog().empty(), "the smaller size, too");
 }
 
-void AFailedDevicesRegistrationIsReplaced() {
+// An offer keeps what it names until it ends, and the pages with it.
+void WhatAFailedDeviceRegisteredEndsWithItsOffers() {
   Arena arena;
   arena.Open();
   uint8_t* const data = arena.Allocate(kMiB);
-  const Exports::Readable held = arena.Export(data, 4);
-  arena.record->strangers = 1;
-  CheckCode(arena.TryExport(data, 4), StatusCode::kInvalidArgument);
-  Check(arena.Export(data, 4).key != held.key, "another one");
+  std::optional<Exports::Readable> held = arena.Export(data, 4);
+  ++arena.record->failures;
+  CheckCode(arena.TryExport(data, 4), StatusCode::kUnavailable, "not registered yet");
+  Check(arena.Export(data, 4).key != held->key, "another one");
   Check(arena.record->Live() == Live{{0, kSlab}, {0, kSlab}}, "the first one is held");
   Check(!arena.Discard(0, kMiB), "and so are its pages");
+  held.reset();
+  Check(arena.Discard(0, kMiB) && arena.record->Live().empty(), "no more");
+}
+
+// What a link of an earlier device refuses is of use to the links of this one.
+void ARefusedExportLeavesTheRegistration() {
+  Arena arena;
+  arena.Open();
+  uint8_t* const data = arena.Allocate(kMiB);
+  const fabric::Key key = arena.Export(data, 4).key;
+  arena.record->strangers = 1;
+  CheckCode(arena.TryExport(data, 4), StatusCode::kInvalidArgument, "another device's");
+  Check(arena.Export(data, 4).key == key && arena.record->Asked() == 1, "the same one");
 }
 
 void ChildrenRegisterNothing() {
@@ -655,22 +670,24 @@ int main() {
     std::lock_guard<std::mutex> lock(log_mu);
     log_lines.push_back(line);
   });
-  fabric::testing::RunAll("pinned ranges",
-                          {
-                              {"carved slabs", CarvedSlabsAreRegisteredOnce},
-                              {"later contexts", LaterContextsGetWhatIsInUse},
-                              {"failed devices", FailedDevicesAreReplaced},
-                              {"no waiting", ExportDoesNotWait},
-                              {"straddling", WhatStraddlesSlabsHasOneRegistration},
-                              {"bounded overlap", OverlapIsBounded},
-                              {"discarding", DeregisteredBeforeDiscarded},
-                              {"one at a time", NothingIsDiscardedWhileItIsBeingRegistered},
-                              {"refusals", RefusalsAreKept},
-                              {"a failed device", AFailedDevicesRegistrationIsReplaced},
-                              {"children", ChildrenRegisterNothing},
-                              {"targets", TargetsAreRegisteredFirst},
-                              {"transfers", TransfersFallBack},
-                              {"threads", ThreadsCarveExportAndDiscard},
-                          });
+  fabric::testing::RunAll(
+      "pinned ranges",
+      {
+          {"carved slabs", CarvedSlabsAreRegisteredOnce},
+          {"later contexts", LaterContextsGetWhatIsInUse},
+          {"failed devices", FailedDevicesAreReplaced},
+          {"no waiting", ExportDoesNotWait},
+          {"straddling", WhatStraddlesSlabsHasOneRegistration},
+          {"bounded overlap", OverlapIsBounded},
+          {"discarding", DeregisteredBeforeDiscarded},
+          {"one at a time", NothingIsDiscardedWhileItIsBeingRegistered},
+          {"refusals", RefusalsAreKept},
+          {"offers of a failed device", WhatAFailedDeviceRegisteredEndsWithItsOffers},
+          {"a refused export", ARefusedExportLeavesTheRegistration},
+          {"children", ChildrenRegisterNothing},
+          {"targets", TargetsAreRegisteredFirst},
+          {"transfers", TransfersFallBack},
+          {"threads", ThreadsCarveExportAndDiscard},
+      });
   return 0;
 }
