@@ -30,8 +30,7 @@ RUN --mount=type=bind,source=docker/through,target=/usr/local/bin/through \
     mkdir -p /usr/share/man/man1 \
     && through apt-get update -qq \
     && through apt-get install -y -qq --no-install-recommends bazel-bootstrap ca-certificates \
-       debian-archive-keyring g++ git libprotoc-dev protobuf-compiler python3 python3-pip \
-       python3-venv
+       debian-archive-keyring g++ git libprotoc-dev protobuf-compiler python3
 COPY --from=sysroot /sysroot/ /opt/old/
 COPY docker/old-cc /usr/local/bin/old-cc
 ENV CC=/usr/local/bin/old-cc ARTF_CACHE=/cache

@@ -47,13 +47,16 @@ def _output(command: Sequence[str | Path], stdin: str = "") -> str | None:
 
 
 def _python() -> Check:
-    found = interpreters.find()
+    try:
+        found = interpreters.here()
+    except ArtfError as error:
+        return check("python", MISSING, error.what, error.cure)
     return check(
         "python",
-        OK if found else MISSING,
+        OK if found else WARN,
         ", ".join(f"{tag}: {path}" for tag, path in found.items())
-        or f"no CPython {', '.join(interpreters.VERSIONS)} that runs and has venv and ensurepip",
-        system.cure("wheel python"),
+        or f"no CPython {', '.join(interpreters.VERSIONS)} here: one is fetched when it is needed",
+        "to have none fetched, put one of a module, conda or pyenv on PATH",
     )
 
 

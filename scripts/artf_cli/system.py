@@ -78,7 +78,7 @@ def needs() -> dict[str, Need]:
 def _there(probe: str) -> bool:
     if probe.startswith("$"):
         probe = os.environ.get(probe[1:]) or "/no such variable"
-        return shutil.which(probe) is not None
+        return shutil.which(probe) is not None or Path(probe).is_file()
     return Path(probe).exists() if probe.startswith("/") else shutil.which(probe) is not None
 
 

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import os
 import re
 import shutil
-import subprocess
 from contextlib import suppress
 from pathlib import Path
 from typing import TextIO
 
-from artf_cli import interpreters, pins
+from artf_cli import interpreters, pins, uv
 from artf_cli.console import note
 from artf_cli.errors import ArtfError
+from artf_cli.package_index import FetchError
 from artf_cli.paths import REQUIREMENTS, cache_dir
 
 #: What an environment has unless other requirements are named, which contain these.
@@ -26,29 +25,16 @@ KEPT = 3
 _in_use: dict[Path, TextIO] = {}
 
 
-def _pip(python: Path, *arguments: str) -> None:
-    command = [str(python), "-m", "pip", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode != 0:
-        lines = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
-        said = (lines or done.stderr.strip().splitlines() or ["no message"])[0]
-        raise ArtfError(
-            f"pip {arguments[0]} failed: {said}", "check the network, the disk and pip's settings"
-        )
-
-
 def make(wheel: Path, requirements: str = RUNTIME) -> Path:
     """The Python of an environment with `wheel` and its locked requirements installed.
 
     It lies in the cache under the wheel's hash and is made again when either changed, and then the
     ones that were used longest ago go. One artf makes it while others wait; none removes it before
-    this process ends. `pip check` must be clean. Raises ArtfError; a half-made environment is
-    removed. One of other requirements than RUNTIME stands on the one of RUNTIME: it sees that one's
-    packages, the wheel among them, and has the rest.
+    this process ends. What is installed must fit together. Raises ArtfError; a half-made
+    environment is removed.
     """
     lock = REQUIREMENTS / f"{requirements}.txt"
-    below = None if requirements == RUNTIME else make(wheel).parents[1]
-    root = _root(wheel, requirements, lock, below)
+    root = _root(wheel, requirements, lock)
     root.parent.mkdir(parents=True, exist_ok=True)
     with suppress(KeyError):
         # Locked by this process: nobody else may make it again, even when it was removed by hand.
@@ -62,7 +48,7 @@ def make(wheel: Path, requirements: str = RUNTIME) -> Path:
                 _lock(making, fcntl.LOCK_EX, f"another artf makes {root.name}; waiting for it")
                 if not (root / "READY").exists():
                     _lock(guard, fcntl.LOCK_EX, f"another artf uses {root.name}; waiting for it")
-                    _install(root, wheel, lock, below)
+                    _install(root, wheel, lock, guard.fileno())
     except BaseException:
         guard.close()
         raise
@@ -73,18 +59,13 @@ def make(wheel: Path, requirements: str = RUNTIME) -> Path:
 
 def find(wheel: Path) -> Path | None:
     """The Python of the environment that `make(wheel)` made; None where there is none."""
-    root = _root(wheel, RUNTIME, REQUIREMENTS / f"{RUNTIME}.txt", None)
+    root = _root(wheel, RUNTIME, REQUIREMENTS / f"{RUNTIME}.txt")
     return root / "bin" / "python" if (root / "READY").exists() else None
 
 
-def _root(wheel: Path, requirements: str, lock: Path, below: Path | None) -> Path:
-    key = f"{pins.sha256_of(wheel)[:12]}-{_digest(lock, below)[:8]}"
+def _root(wheel: Path, requirements: str, lock: Path) -> Path:
+    key = f"{pins.sha256_of(wheel)[:12]}-{pins.sha256_of(lock)[:8]}"
     return cache_dir() / "venvs" / f"{requirements}-{key}"
-
-
-def _digest(lock: Path, below: Path | None) -> str:
-    own = pins.sha256_of(lock)
-    return own if below is None else hashlib.sha256(f"{below.name} {own}".encode()).hexdigest()
 
 
 def _guard(root: Path) -> Path:
@@ -110,31 +91,12 @@ def _use(root: Path, guard: TextIO) -> bool:
     return False
 
 
-def _packages(root: Path) -> Path:
-    """Where the packages of an environment lie."""
-    return next((root / "lib").glob("python*/site-packages"))
-
-
-def _install(root: Path, wheel: Path, lock: Path, below: Path | None) -> None:
-    python = root / "bin" / "python"
+def _install(root: Path, wheel: Path, lock: Path, held: int) -> None:
     interpreter = interpreters.need(wheel.name.split("-")[2])
-    shutil.rmtree(root, ignore_errors=True)
     try:
-        done = subprocess.run(
-            [str(interpreter), "-m", "venv", str(root)], capture_output=True, text=True
-        )
-        if done.returncode != 0:
-            raise ArtfError(f"{interpreter} cannot make {root}", "see: python3 -m venv --help")
-        if below is not None:
-            # The module `site` reads it; what pip sees there it does not install again.
-            (_packages(root) / "below.pth").write_text(f"{_packages(below)}\n")
-        _pip(python, "install", "-qq", "--no-deps", "--require-hashes", "-r", str(lock))
-        if below is None:
-            _pip(python, "install", "-qq", "--no-deps", str(wheel))
-        _pip(python, "check")
-    except BaseException:
-        shutil.rmtree(root, ignore_errors=True)
-        raise
+        uv.make(interpreter, root, lock, wheel, held)
+    except FetchError as error:
+        raise ArtfError(error.what, error.cure) from None
     (root / "READY").touch()
 
 

@@ -23,7 +23,7 @@ def _quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ARTF_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(doctor, "DIST", tmp_path / "dist")
     found = {"cp311": Path("/usr/bin/python3.11")}
-    monkeypatch.setattr(interpreters, "find", lambda: found)
+    monkeypatch.setattr(interpreters, "here", lambda: found)
     choice = BazelChoice(Path("/usr/bin/bazel"), "6.5.0", "bazel on PATH")
     monkeypatch.setattr(bazel, "find", lambda: choice)
 
@@ -52,13 +52,12 @@ def test_what_a_build_needs_is_missing_on_an_empty_path(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)
-    monkeypatch.setattr(interpreters, "find", dict)
+    monkeypatch.setattr(interpreters, "here", dict)
     monkeypatch.setattr(bazel, "find", lambda: None)
     examination = doctor.examine()
     assert not examination["ok"]
     checks = by_name(examination)
     for name, need in {
-        "python": "wheel python",
         "c++ compiler": "compiler",
         "bazel": "bazel",
         "protoc": "protoc",
@@ -67,6 +66,8 @@ def test_what_a_build_needs_is_missing_on_an_empty_path(
     }.items():
         assert checks[name]["status"] == "missing", name
         assert system.needs()[need].way in checks[name]["cure"], name
+    assert checks["python"]["status"] == "warn"
+    assert "one is fetched" in checks["python"]["detail"]
 
 
 def test_a_program_that_does_not_run_does_not_count(

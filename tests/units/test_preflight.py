@@ -8,15 +8,15 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
-from artf_cli import build, cli, interpreters, system
+from artf_cli import build, cli, system, uv
 from artf_cli.errors import ArtfError
+from artf_cli.package_index import FetchError
 from artf_cli.paths import REPO
 from artf_cli.testing import run as testing
 
@@ -33,11 +33,12 @@ DISTRIBUTIONS = {
 }
 #: The whole command for a machine that has nothing, as who is not root is told.
 COMMANDS = {
-    "apt": "apt-get update && apt-get install -y --no-install-recommends python3 python3-pip "
-    "python3-venv g++ git bazel-bootstrap protobuf-compiler libprotoc-dev",
-    "dnf": "dnf install -y python3.11 gcc-c++ git protobuf-compiler protobuf-devel",
-    "zypper": "zypper --non-interactive install python311 gcc-c++ git protobuf-devel",
-    "pacman": "pacman -S --needed --noconfirm python gcc git protobuf",
+    "apt": "apt-get update && apt-get install -y --no-install-recommends python3 ca-certificates "
+    "g++ git bazel-bootstrap protobuf-compiler libprotoc-dev",
+    "dnf": "dnf install -y python3.11 ca-certificates gcc-c++ git protobuf-compiler protobuf-devel",
+    "zypper": "zypper --non-interactive install python311 ca-certificates-mozilla gcc-c++ git "
+    "protobuf-devel",
+    "pacman": "pacman -S --needed --noconfirm python ca-certificates gcc git protobuf",
 }
 TOOLS = ("g++", "git", "bazel", "protoc")
 
@@ -67,15 +68,19 @@ class Machine:
     def distribution(self, name: str) -> None:
         (self.root / "etc/os-release").write_text(DISTRIBUTIONS[name][0])
 
-    def python(self, version: str, name: str = "python3", venv: bool = True) -> None:
-        self.says(name, f"echo {version}; exit {0 if venv else 1}")
+    def python(self, version: str, name: str = "python3") -> None:
+        self.says(name, f"echo {version}")
 
     def tools(self, *left_out: str) -> None:
         for name in set(TOOLS) - set(left_out):
             self.says(name, "")
-        header = self.root / "usr/include/google/protobuf/compiler/plugin.h"
-        header.parent.mkdir(parents=True, exist_ok=True)
-        header.touch()
+        for name in (
+            "include/google/protobuf/compiler/plugin.h",
+            "../etc/ssl/certs/ca-certificates.crt",
+        ):
+            path = self.root / "usr" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
 
     def run(self, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -127,8 +132,8 @@ def test_root_elsewhere_is_told_the_command_and_what_has_no_package(machine: Mac
     machine.user(0)
     assert machine.refuses("build") == [
         "artf: Bazel 4 to 7 is missing; put bazelisk, which is one file, on PATH",
-        "artf: missing on this distribution: Python 3.9 or newer with venv, g++, git, protoc, "
-        f"libprotoc's headers; as root run: {COMMANDS['dnf']}",
+        "artf: missing on this distribution: Python 3.9 or newer, certificate authorities, g++, "
+        f"git, protoc, libprotoc's headers; as root run: {COMMANDS['dnf']}",
     ]
 
 
@@ -166,70 +171,40 @@ def test_what_apt_says_goes_before_the_cure(machine: Machine) -> None:
     assert done.stderr.splitlines()[1:] == [
         "E: no network",
         "artf: apt-get failed; see the message above, or as root run: apt-get update && "
-        "apt-get install -y --no-install-recommends python3 python3-pip python3-venv",
+        "apt-get install -y --no-install-recommends python3",
     ]
 
 
 def test_root_is_not_told_what_apt_has_done_in_vain(machine: Machine) -> None:
     machine.user(0)
-    machine.python("3.8")
+    machine.python("3.5")
     machine.says("apt-get", "")
     done = machine.run("doctor")
     assert done.returncode == 1
     assert done.stderr.splitlines()[1:] == [
-        f"artf: Python 3.9 or newer with venv ({machine.bin}/python3 is 3.8) is missing; "
+        f"artf: Python 3.9 or newer ({machine.bin}/python3 is 3.5) is missing; "
         "put one of a module, conda or pyenv on PATH"
     ]
 
 
-NO_WHEEL = (
-    "artf: Python 3.9, 3.10 or 3.11 for the wheel is missing; put one of a module, conda or "
-    "pyenv on PATH; scripts/artf build --python cp311 builds without it"
-)
-
-
 def test_root_gets_nothing_that_does_not_help(machine: Machine, tmp_path: Path) -> None:
-    """Where apt's Python is too new for the wheel, no compiler and no Bazel are installed."""
+    """Where apt has no Python that artf runs on, no compiler and no Bazel are installed."""
     machine.user(0)
     log = tmp_path / "log"
     python = f"{machine.bin}/python3"
-    made = f"printf '#!{shutil.which('sh')}\\necho 3.13\\n' >{python}"
+    made = f"printf '#!{shutil.which('sh')}\\necho 3.5\\n' >{python}"
     install = f"{made}; {shutil.which('chmod')} +x {python}"
     machine.says("apt-get", f'echo "$@" >>{log}; [ "$1" = update ] || {{ {install}; }}')
     done = machine.run("quickstart")
     assert done.returncode == 1
-    assert done.stderr.splitlines()[-1] == NO_WHEEL
+    assert done.stderr.splitlines()[-1] == (
+        f"artf: Python 3.9 or newer ({python} is 3.5) is missing; "
+        "put one of a module, conda or pyenv on PATH"
+    )
     assert log.read_text().splitlines() == [
         "update -qq",
-        "install -y -qq --no-install-recommends python3 python3-pip python3-venv",
+        "install -y -qq --no-install-recommends python3",
     ]
-    log.unlink()
-    for arguments in (["quickstart", "--python", "cp311"], ["test", "--python=cp311"]):
-        assert machine.refuses(*arguments) == [NO_WHEEL]
-    assert not log.exists()
-
-
-def test_modules_of_the_current_folder_are_not_pythons(
-    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (machine.bin / "python3").symlink_to(sys.executable)
-    (tmp_path / "venv.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
-    monkeypatch.chdir(tmp_path)
-    assert machine.takes("doctor") == "python3"
-    version = f"{sys.version_info[0]}.{sys.version_info[1]}"
-    assert interpreters._runs(Path(sys.executable), version)
-    assert not (tmp_path / "ran").exists()
-
-
-def test_a_python_for_the_wheel_that_lacks_venv_is_named(machine: Machine) -> None:
-    machine.distribution("ubuntu2404")
-    machine.python("3.12")
-    machine.python("3.11", "python3.11", venv=False)
-    machine.tools()
-    python = f"Python 3.9, 3.10 or 3.11 for the wheel ({machine.bin}/python3.11 has no venv)"
-    said = machine.refuses("build")
-    assert said[0].startswith(f"artf: {python} is missing; without root: ")
-    assert f": {python}; as root run: " in said[1] and said[1].endswith(" python3.11-venv")
 
 
 @pytest.mark.parametrize(
@@ -250,41 +225,28 @@ def test_another_platform_is_one_line(
     ]
 
 
-def test_an_old_python_is_named(machine: Machine) -> None:
+def test_a_python_too_old_for_uv_is_named(machine: Machine) -> None:
     machine.distribution("rocky8")
-    machine.python("3.6")
+    machine.python("2.7", "python")
     machine.tools()
-    python = f"Python 3.9 or newer with venv ({machine.bin}/python3 is 3.6)"
+    python = f"Python 3.9 or newer ({machine.bin}/python is 2.7)"
     assert machine.refuses("build") == [
         f"artf: {python} is missing; without root: put one of a module, conda or pyenv on PATH",
         f"artf: missing on this distribution: {python}; as root run: dnf install -y python3.11",
     ]
+
+
+def test_a_newer_python_goes_before_one_that_has_to_get_one(machine: Machine) -> None:
+    """RHEL 8's own is 3.6: by that one uv gets another. Which one the wheel has, uv sees to."""
+    machine.distribution("rocky8")
+    machine.python("3.8", "python3.8")
+    machine.tools()
+    assert machine.takes("build") == "python3.8"
+    machine.python("3.6")
+    assert machine.takes("build") == "python3"
     machine.python("3.12", "python3.12")
     assert machine.takes("doctor") == "python3.12"
-    machine.python("3.11", "python3.11")
-    assert machine.takes("build") == "python3.11"
-
-
-def test_a_python_without_venv_is_not_taken(machine: Machine) -> None:
-    machine.python("3.11", venv=False)
-    machine.tools()
-    lines = machine.refuses("patches", "list")
-    assert f"({machine.bin}/python3 has no venv)" in lines[-1]
-    assert lines[-1].endswith(" python3 python3-pip python3-venv")
-
-
-def test_a_newer_python_alone_does_not_run_the_wheel(machine: Machine) -> None:
-    machine.distribution("ubuntu2404")
-    machine.python("3.12")
-    machine.tools()
-    for command in ("quickstart", "build", "test"):
-        assert machine.refuses(command) == [NO_WHEEL]
-    assert machine.takes("build", "--python", "cp311") == "python3"
-    pyenv = machine.home / ".pyenv/versions/3.10.13/bin"
-    pyenv.mkdir(parents=True)
-    machine.python("3.10", "python3.10")
-    (machine.bin / "python3.10").rename(pyenv / "python3.10")
-    assert machine.takes("quickstart") == "python3"
+    assert machine.takes("build") == "python3.12"
 
 
 @pytest.mark.parametrize(
@@ -299,7 +261,7 @@ def test_a_newer_python_alone_does_not_run_the_wheel(machine: Machine) -> None:
 )
 def test_what_builds_nothing_needs_python_alone(machine: Machine, arguments: tuple[str]) -> None:
     said = machine.refuses(*arguments)
-    assert said[-1].endswith(" python3 python3-pip python3-venv") and len(said) == 2
+    assert said[-1].endswith(" python3") and len(said) == 2
     machine.python("3.13")
     assert machine.takes(*arguments) == "python3"
 
@@ -356,8 +318,14 @@ def test_every_python_of_this_machine_is_judged_right(machine: Machine) -> None:
     for version, path in pythons.items():
         (machine.bin / "python3").unlink(missing_ok=True)
         (machine.bin / "python3").symlink_to(path)
-        if version >= (3, 9):
+        if version >= (3, 6):
             assert machine.takes("doctor") == "python3"
+            if version >= (3, 9):
+                continue
+            # By uv, on a newer one.
+            done = subprocess.run([path, start, "--help"], capture_output=True, text=True)
+            assert done.returncode == 0, (version, done.stderr)
+            assert done.stdout.startswith("Usage: artf "), version
             continue
         assert f"python3 is {version[0]}.{version[1]})" in machine.refuses("doctor")[-1]
         done = subprocess.run([path, start], capture_output=True, text=True)
@@ -379,14 +347,18 @@ def test_a_wheel_that_nothing_here_runs_is_refused_before_the_build(
         raise AssertionError("it builds")
 
     monkeypatch.setattr(build, "build", built)
-    monkeypatch.setattr(interpreters, "find", lambda: {"cp311": Path(sys.executable)})
+
+    def found(version: str) -> Path:
+        raise FetchError(f"there is no {version}", "check the network")
+
+    monkeypatch.setattr(uv, "need_python", found)
     result = CliRunner().invoke(cli.main, ["quickstart", "--python", "cp39"])
     assert isinstance(result.exception, ArtfError)
     assert str(result.exception) == (
-        "no Python 3.9 with venv here; put one of a module, conda or pyenv on PATH, or choose "
-        "another by --python"
+        "no Python 3.9 here, and there is no 3.9; check the network, or put it on PATH (of a "
+        "module, conda or pyenv), or choose another by --python"
     )
-    with pytest.raises(ArtfError, match=r"no Python 3\.9 with venv here"):
+    with pytest.raises(ArtfError, match=r"no Python 3\.9 here"):
         testing.run(("recv",), testing.Needs("tensorflow-cpu", "cp39"), ())
     result = CliRunner().invoke(cli.main, ["bench", "train", "--python", "cp39"])
     assert isinstance(result.exception, ArtfError)

@@ -6,26 +6,26 @@ import fcntl
 import os
 import subprocess
 import sys
+import time
 from concurrent import futures
 from pathlib import Path
 
 from artf_cli import venv
 
-# A Python whose `-m venv FOLDER` makes another one of it, whose pip takes its time.
-INTERPRETER = """#!/bin/sh
-echo "$2" >>"$CALLS"
-if [ "$2" = venv ]; then
-  mkdir -p "$3/bin" "$3/lib/python3.11/site-packages" && cp "$0" "$3/bin/python"
-else
-  sleep 0.2
-fi
+# A uv that makes an environment of nothing, and takes its time to install.
+UV = """#!/bin/sh
+[ "$1" = python ] || echo "$1" >>"$CALLS"
+case $1 in
+  python) echo "$0" ;;
+  venv) for root; do :; done; mkdir -p "$root/bin" && cp "$0" "$root/bin/python" ;;
+  pip) sleep 0.2 ;;
+esac
 """
 MAKE = """
 import sys
 from pathlib import Path
-from artf_cli import interpreters, venv
-interpreters.need = lambda tag: Path(sys.argv[1])
-print(venv.make(Path(sys.argv[2]), sys.argv[3]), flush=True)
+from artf_cli import venv
+print(venv.make(Path(sys.argv[1]), sys.argv[2]), flush=True)
 sys.stdin.read()
 """
 
@@ -36,9 +36,9 @@ class Artf:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.calls = folder / "calls"
-        self.python = folder / "python"
-        self.python.write_text(INTERPRETER)
-        self.python.chmod(0o755)
+        self.uv = folder / "uv"
+        self.uv.write_text(UV)
+        self.uv.chmod(0o755)
         self.venvs = folder / "cache" / "venvs"
 
     def start(
@@ -47,8 +47,9 @@ class Artf:
         """One that makes the environment of a wheel and ends with its standard input."""
         path = self.folder / f"{wheel}-1-cp311-cp311-any.whl"
         path.write_text(wheel)
-        env = {**os.environ, "ARTF_CACHE": str(self.folder / "cache"), "CALLS": str(self.calls)}
-        command = [sys.executable, "-c", MAKE, str(self.python), str(path), requirements]
+        named = {"ARTF_CACHE": self.folder / "cache", "ARTF_UV": self.uv, "CALLS": self.calls}
+        env = {**os.environ, **{name: str(value) for name, value in named.items()}}
+        command = [sys.executable, "-c", MAKE, str(path), requirements]
         return subprocess.Popen(
             command,
             env=env,
@@ -98,25 +99,36 @@ def test_whoever_waited_for_an_environment_shares_it(tmp_path: Path) -> None:
     assert artf.calls.read_text().split() == ["venv", "pip", "pip", "pip"] * 2
 
 
-def test_the_tests_see_the_packages_of_the_runtime(tmp_path: Path) -> None:
+def test_what_a_killed_one_began_is_over_before_the_next_begins(tmp_path: Path) -> None:
+    """Its uv goes on writing, and holds the lock for as long."""
     artf = Artf(tmp_path)
-    tests = artf.make("w", "runtime-tests").parents[1]
-    # The wheel is installed once, and each environment checked.
-    assert artf.calls.read_text().split() == ["venv", *["pip"] * 3, "venv", *["pip"] * 2]
-    (link,) = tests.glob("lib/*/site-packages/*.pth")
-    below = artf.make("w").parents[1]
-    assert Path(link.read_text().strip()) == below / link.parent.relative_to(tests)
-    artf.make("w", "runtime-tests")
-    assert artf.calls.read_text().count("venv") == 2
+    go_on = tmp_path / "go on"
+    wait = f"while [ ! -e '{go_on}' ]; do sleep 0.05; done"
+    artf.uv.write_text(UV.replace("sleep 0.2", wait))
+    process = artf.start("w")
+    while not artf.calls.exists() or "pip" not in artf.calls.read_text():
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.kill()
+    process.communicate(timeout=30)
+    artf.uv.write_text(UV)
+    following = artf.start("w", stderr=subprocess.PIPE)
+    assert following.stderr is not None
+    assert "waiting for it" in following.stderr.readline()
+    assert artf.calls.read_text().split() == ["venv", "pip"]
+    go_on.touch()
+    said, _ = following.communicate("", timeout=30)
+    assert Path(said.strip()).exists()
+    assert artf.calls.read_text().split() == ["venv", "pip", "venv", "pip", "pip", "pip"]
 
 
 def test_one_that_fails_leaves_it_to_the_next(tmp_path: Path) -> None:
     artf = Artf(tmp_path)
-    artf.python.write_text("#!/bin/sh\nexit 1\n")
+    artf.uv.write_text("#!/bin/sh\nexit 1\n")
     process = artf.start("w")
     process.communicate("", timeout=30)
     assert process.returncode == 1
-    artf.python.write_text(INTERPRETER)
+    artf.uv.write_text(UV)
     assert artf.make("w").exists()
 
 
