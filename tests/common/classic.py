@@ -51,10 +51,14 @@ def check_mixed(
 
 
 def cpu_percent_at_rest(
-    cluster: Cluster, seconds: float, patience: float = 30, settle: float = 2
+    cluster: Cluster, seconds: float, limit: float, patience: float = 30, settle: float = 2
 ) -> dict[str, float]:
     """What each task takes of a core over so long a time, `settle` seconds after tensors both
-    ways."""
+    ways: the least of up to three such times, until all take less than `limit`.
+
+    Whoever burns a core does so in each of them. Others' load adds to one: a virtual host counts
+    for a process also the time in which its machine does something else.
+    """
     for way in ((PS, WORKER), (WORKER, PS)):
         with session_at(cluster.target(way[1]), patience) as session:
             assert session.run(large_step(way, 8)) == 0.0
@@ -65,7 +69,14 @@ def cpu_percent_at_rest(
         times = {task: process.cpu_times() for task, process in tasks.items()}
         return {task: each.user + each.system for task, each in times.items()}
 
-    before, began = used(), time.monotonic()
-    time.sleep(seconds)
-    took = time.monotonic() - began
-    return {task: 100 * (now - before[task]) / took for task, now in used().items()}
+    least = dict.fromkeys(tasks, 100.0)
+    for _ in range(3):
+        before, began = used(), time.monotonic()
+        time.sleep(seconds)
+        took = time.monotonic() - began
+        for task, now in used().items():
+            least[task] = min(least[task], 100 * (now - before[task]) / took)
+        print(least)
+        if max(least.values()) < limit:
+            break
+    return least
