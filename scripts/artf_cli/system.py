@@ -14,9 +14,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from filelock import FileLock
+
 from artf_cli.console import note
 from artf_cli.errors import ArtfError
-from artf_cli.paths import REQUIREMENTS
+from artf_cli.paths import REQUIREMENTS, cache_dir
 
 TABLE = REQUIREMENTS / "system.ini"
 APT = "apt"
@@ -143,11 +145,14 @@ def apt_install(what: str, packages: Sequence[str]) -> None:
     # Java's packages fail without this folder, which slim images lack.
     Path("/usr/share/man/man1").mkdir(parents=True, exist_ok=True)
     command = ["apt-get", "install", "-y", "--no-install-recommends", *packages]
-    for step in (["apt-get", "update", "-qq"], command):
-        done = subprocess.run(step, env=env, capture_output=True, text=True)
-        if done.returncode != 0:
-            last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-            raise ArtfError(f"{' '.join(step)} failed: {last}", cure)
+    # Suites that run side by side may want packages at the same time, and apt-get's second one
+    # fails at once.
+    with FileLock(cache_dir() / "apt-get.lock"):
+        for step in (["apt-get", "update", "-qq"], command):
+            done = subprocess.run(step, env=env, capture_output=True, text=True)
+            if done.returncode != 0:
+                last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+                raise ArtfError(f"{' '.join(step)} failed: {last}", cure)
 
 
 def ensure_build_tools(more: Sequence[str] = ()) -> None:

@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import time
+from concurrent import futures
 from pathlib import Path
 
 import pytest
@@ -380,3 +381,20 @@ def test_the_installer_has_the_same_words(machine: Machine, name: str, family: s
         bazel = system.how_to_install(["bazel-bootstrap"], machine.root)
         assert bazel == "put bazelisk, which is one file, on PATH"
     assert system.cure("compiler", machine.root).endswith(f"; as root run: {install} {compiler}")
+
+
+def test_two_installers_go_one_after_the_other(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As suites do that run side by side: of two apt-get at once one fails."""
+    locked = tmp_path / "locked"
+    for name in ("sleep", "rmdir"):
+        (machine.bin / name).symlink_to(str(shutil.which(name)))
+    machine.says("apt-get", f"mkdir {locked} || exit 100; sleep 0.2; rmdir {locked}")
+    monkeypatch.setenv("PATH", str(machine.bin))
+    monkeypatch.setenv("ARTF_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(system, "family", lambda *_: system.APT)
+    with futures.ThreadPoolExecutor() as pool:
+        both = [pool.submit(system.apt_install, "a tool", [name]) for name in ("a", "b")]
+        assert [each.result() for each in both] == [None, None]
