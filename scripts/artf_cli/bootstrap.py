@@ -21,7 +21,7 @@ REQUIREMENTS = SCRIPTS.parent / "build" / "requirements"
 
 def fail(what: str, cure: str) -> None:
     """Prints what failed and the cure on one line, and exits 1."""
-    sys.stderr.write(f"artf: {what}; {cure}\n")
+    uv.say(f"{what}; {cure}")
     raise SystemExit(1)
 
 
@@ -39,7 +39,7 @@ def environment(name: str) -> Path:
         with uv.lock(root.with_name(f"{root.name}.lock"), f"makes the {name} environment") as held:
             if (root / "READY").exists():
                 return python
-            sys.stderr.write(f"artf: making the {name} environment (once)\n")
+            uv.say(f"making the {name} environment (once)")
             uv.make(Path(sys.executable), root, lock_file, held=held)
             (root / "READY").touch()
     except FetchError as error:

@@ -49,7 +49,8 @@ def cache_dir() -> Path:
     return path.expanduser().resolve()
 
 
-def _say(words: str) -> None:
+def say(words: str) -> None:
+    """Tells the user something, as artf's own `note` does, which needs the environment."""
     sys.stderr.write(f"artf: {words}\n")
     # Before Python 3.9 a file gets it late, and never from a process that becomes another program.
     sys.stderr.flush()
@@ -136,13 +137,13 @@ def lock(path: Path, doing: str) -> "Iterator[int]":
         try:
             fcntl.flock(guard, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            _say(f"another artf {doing}; waiting for it")
+            say(f"another artf {doing}; waiting for it")
             fcntl.flock(guard, fcntl.LOCK_EX)
         yield guard.fileno()
 
 
 def _fetch(program: Path, version: str, sha256: str) -> None:
-    _say(f"fetching uv {version} (once)")
+    say(f"fetching uv {version} (once)")
     file = f"uv-{version}-py3-none-manylinux_2_17_x86_64.manylinux2014_x86_64.whl"
     try:
         wheel = package_index.fetch("uv", file, sha256)
@@ -240,7 +241,7 @@ def need_python(version: str) -> Path:
     found = find_python(version)
     if found is not None:
         return found
-    _say(f"no Python {version} here; asking uv for one (once)")
+    say(f"no Python {version} here; asking uv for one (once)")
     run("python", "install", "--no-bin", version)
     found = find_python(version)
     if found is None:
@@ -285,7 +286,7 @@ def hand_over(program: str) -> None:
         python = str(find_python(">=3.9") or need_python(FETCHED))
     except FetchError as wrong:
         old = "{}.{}".format(*sys.version_info[:2])
-        _say(
+        say(
             f"Python {old} is too old, and {wrong.what}; {wrong.cure}, or put Python 3.9 or newer "
             "on PATH"
         )

@@ -47,6 +47,11 @@ class Index(http.server.ThreadingHTTPServer):
     def address(self) -> str:
         return f"{self.scheme}://127.0.0.1:{self.server_port}"
 
+    def has(self, wheel: bytes) -> None:
+        """It has a uv, which its page names."""
+        self.holds["/simple/uv/"] = f'<a href="/files/{FILE}">x</a>'.encode()
+        self.holds[f"/files/{FILE}"] = wheel
+
     def paths(self) -> list[str]:
         return [path for path, _ in self.asked]
 
@@ -162,8 +167,7 @@ def test_it_is_fetched_once(
 
 
 def test_another_file_is_refused(index: Index, wheel: bytes, tmp_path: Path) -> None:
-    index.holds["/simple/uv/"] = f'<a href="/files/{FILE}">x</a>'.encode()
-    index.holds[f"/files/{FILE}"] = wheel[:-1]
+    index.has(wheel[:-1])
     configured(tmp_path, f"[global]\nindex_url = {index.address}/simple\n")
     with pytest.raises(FetchError) as raised:
         uv.binary()
@@ -195,8 +199,7 @@ def test_a_login_goes_to_its_own_host_alone(
 
 def test_netrc_has_logins_too(index: Index, wheel: bytes, tmp_path: Path) -> None:
     index.wants_login = True
-    index.holds["/simple/uv/"] = f'<a href="/files/{FILE}">x</a>'.encode()
-    index.holds[f"/files/{FILE}"] = wheel
+    index.has(wheel)
     configured(tmp_path, f"[global]\nindex-url = {index.address}/simple\n")
     rc = tmp_path / "home/.netrc"
     rc.parent.mkdir()
@@ -223,8 +226,7 @@ def test_a_folder_of_files_will_do(
 
 def test_a_proxy_is_asked(index: Index, wheel: bytes, tmp_path: Path) -> None:
     """The index itself cannot be reached."""
-    index.holds["/simple/uv/"] = f'<a href="/files/{FILE}">x</a>'.encode()
-    index.holds[f"/files/{FILE}"] = wheel
+    index.has(wheel)
     configured(
         tmp_path,
         f"[global]\nindex-url = http://index.invalid/simple\n[install]\nproxy = {index.address}\n",
@@ -257,8 +259,7 @@ def test_a_private_authority_is_known_by_pips_setting(
     context.load_cert_chain(cert, key)
     index.socket = context.wrap_socket(index.socket, server_side=True)
     index.scheme = "https"
-    index.holds["/simple/uv/"] = f'<a href="/files/{FILE}">x</a>'.encode()
-    index.holds[f"/files/{FILE}"] = wheel
+    index.has(wheel)
     own = f"[global]\nindex-url = {index.address}/simple\n"
     configured(tmp_path, own)
     with pytest.raises(FetchError, match=r"CERTIFICATE_VERIFY_FAILED.*ca-certificates"):
@@ -362,8 +363,7 @@ def test_what_is_wrong_is_named(wheel: bytes, tmp_path: Path, settings: str, sai
 def test_an_answer_that_breaks_off_is_asked_for_again(
     index: Index, wheel: bytes, tmp_path: Path
 ) -> None:
-    index.holds["/simple/uv/"] = f'<a href="/files/{FILE}">x</a>'.encode()
-    index.holds[f"/files/{FILE}"] = wheel
+    index.has(wheel)
     index.breaks_off = 1
     configured(tmp_path, f"[global]\nindex-url = {index.address}/simple\n")
     assert says(uv.binary()) == "uv 9.8.7"
