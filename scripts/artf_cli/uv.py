@@ -139,6 +139,11 @@ def lock(path: Path, doing: str) -> "Iterator[int]":
         except BlockingIOError:
             say(f"another artf {doing}; waiting for it")
             fcntl.flock(guard, fcntl.LOCK_EX)
+        except OSError as wrong:
+            raise FetchError(
+                f"the file system of the cache {path.parent} has no flock ({wrong})",
+                "set ARTF_CACHE to a folder on one that has, as a disk of this node's own",
+            ) from None
         yield guard.fileno()
 
 

@@ -24,6 +24,8 @@ import pytest
 
 from artf_cli import package_index, uv
 from artf_cli.package_index import FetchError
+from artf_cli.paths import REPO
+from common.preload import preloadable
 
 FILE = "uv-9.8.7-py3-none-manylinux_2_17_x86_64.manylinux2014_x86_64.whl"
 LOGIN = ("somebody", "p@ss word")
@@ -426,6 +428,27 @@ def test_who_waits_for_another_is_told_so(
     words = r"cannot write the cache .*file: .*; set ARTF_CACHE"
     with pytest.raises(FetchError, match=words), uv.lock(tmp_path / "file/lock", "does it"):
         pass
+
+
+def test_a_file_system_without_flock_is_said(tmp_path: Path) -> None:
+    """As Lustre is that was mounted without; the whole command, with a C library that says so."""
+    source = tmp_path / "no_flock.cc"
+    source.write_text(
+        '#include <cerrno>\nextern "C" int flock(int, int) {\n  errno = ENOSYS;\n  return -1;\n}\n'
+    )
+    cache = tmp_path / "cache"
+    env = {**os.environ, "LD_PRELOAD": str(preloadable(source, tmp_path))}
+    env["ARTF_CACHE"] = str(cache)
+    done = subprocess.run(
+        [REPO / "scripts/artf", "--help"], env=env, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    said = [line for line in done.stderr.splitlines() if "flock" in line]
+    assert said == done.stderr.splitlines()[-1:], done.stderr
+    assert f": the file system of the cache {cache}/environments has no flock (" in said[0]
+    assert said[0].endswith(
+        "; set ARTF_CACHE to a folder on one that has, as a disk of this node's own"
+    )
 
 
 def test_one_that_is_named_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
