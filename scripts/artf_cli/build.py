@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from artf_cli import bazel, fetch, patches, pins, system
+from artf_cli import bazel, fetch, interpreters, patches, pins, system
 from artf_cli.console import stage
 from artf_cli.errors import ArtfError
 from artf_cli.paths import DIST, cache_dir
@@ -132,15 +132,12 @@ def build(base: str = "tensorflow-cpu", python: str | None = None) -> Built:
 
 
 def default_python() -> str:
-    """The tag of this Python when there is a base wheel for it, else of the newest that runs."""
-    from artf_cli import interpreters
+    """The tag of this Python if there is a base wheel for it, else of the newest one here.
 
+    Where there is none, the newest tag: a build needs no such Python, and what runs the wheel
+    fetches one.
+    """
     mine = f"cp{sys.version_info[0]}{sys.version_info[1]}"
     if mine in PYTHONS:
         return mine
-    found = interpreters.find()
-    if not found:
-        raise ArtfError(
-            "no Python 3.9, 3.10 or 3.11 on PATH", "install one, or name it with --python cp311"
-        )
-    return max(found, key=lambda tag: int(tag[3:]))
+    return max(interpreters.here() or PYTHONS, key=lambda tag: int(tag[3:]))

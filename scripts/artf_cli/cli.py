@@ -72,9 +72,8 @@ def quickstart_command(
     if container:
         _container_quickstart(base, python, layout or training.LAYOUTS[0], as_json)
         return
-    if python:
-        # Before minutes of compiling a wheel that nothing here could run.
-        interpreters.need(python)
+    # Before minutes of compiling a wheel that nothing here could run.
+    interpreters.need(python or build_module.default_python())
     built = build_module.build(base, python)
     seconds = dict(built.seconds)
     with stage("install the wheel in a fresh environment", seconds):

@@ -24,12 +24,6 @@ def here() -> dict[str, Path]:
     return {tag: path for tag, path in found.items() if path}
 
 
-def find() -> dict[str, Path]:
-    """Those that are here; where there is none, the newest, which is fetched."""
-    newest = _tag(VERSIONS[-1])
-    return here() or {newest: need(newest)}
-
-
 def need(tag: str) -> Path:
     """The interpreter for a wheel's tag, fetched where there is none; an ArtfError says why not."""
     version = f"3.{tag[3:]}"

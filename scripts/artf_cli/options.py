@@ -24,8 +24,7 @@ python_option = click.option("--python", type=click.Choice(build.PYTHONS), help=
 
 
 def _is_here(context: click.Context, parameter: click.Parameter, tag: str | None) -> str | None:
-    if tag:
-        interpreters.need(tag)
+    interpreters.need(tag or build.default_python())
     return tag
 
 

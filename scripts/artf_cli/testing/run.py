@@ -72,8 +72,8 @@ def run(
     """
     result = done or Result()
     suites = [suite for suite in chosen(names, part) if suite.name not in result.suites]
-    if needs.python and any(suite.installed for suite in suites):
-        interpreters.need(needs.python)
+    if any(suite.installed for suite in suites):
+        interpreters.need(needs.python or build.default_python())
     deadline = time.monotonic() + PART_MINUTES * 60 if part else None
     # With arguments of one's own (-x, --pdb) each suite has the terminal to itself.
     groups = [[suite] for suite in suites] if pytest_arguments else batches(suites)
