@@ -3,6 +3,7 @@
 # Include folders, in the order that matters: our gRPC and its stubs before the wheel, which
 # ships headers and stubs of an older gRPC; the pinned TensorFlow files before the wheel's copies.
 GRPC = "external/grpc_ar"
+PROTOBUF = "external/protobuf_src/src"
 TENSORFLOW = "external/tensorflow_src"
 WHEEL = "external/base_wheel/tensorflow/include"
 

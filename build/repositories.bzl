@@ -59,8 +59,9 @@ def _tools_impl(rctx):
 _tools = repository_rule(implementation = _tools_impl, environ = _ENVIRON)
 
 def ar_repositories():
-    """Declares @grpc_ar, @tensorflow_src, @base_wheel and @artf_tools."""
+    """Declares @grpc_ar, @protobuf_src, @tensorflow_src, @base_wheel and @artf_tools."""
     _pinned_tree(name = "grpc_ar", source = "grpc", build_file = "//build:grpc.BUILD")
     _pinned_tree(name = "tensorflow_src", source = "tensorflow", build_file = "//build:tensorflow.BUILD")
+    _pinned_tree(name = "protobuf_src", source = "protobuf", build_file = "//build:protobuf.BUILD")
     _base_wheel(name = "base_wheel", build_file = "//build:base_wheel.BUILD")
     _tools(name = "artf_tools")

@@ -11,9 +11,7 @@ ARG APT_MIRROR=""
 RUN --mount=type=bind,source=docker/through,target=/usr/local/bin/through \
     --mount=type=secret,id=ca,target=/run/secrets/ca \
     through apt-get update -qq \
-    && through apt-get install -y -qq --no-install-recommends g++ libprotoc-dev zlib1g-dev \
-    # The plugin that writes service stubs runs in the newer image: it must not want these.
-    && rm /usr/lib/x86_64-linux-gnu/libproto*.so \
+    && through apt-get install -y -qq --no-install-recommends g++ \
     && mkdir /sysroot \
     && cp -a /usr /lib /lib64 /sysroot/ \
     # Links that are absolute would lead into the newer image.
@@ -30,7 +28,7 @@ RUN --mount=type=bind,source=docker/through,target=/usr/local/bin/through \
     mkdir -p /usr/share/man/man1 \
     && through apt-get update -qq \
     && through apt-get install -y -qq --no-install-recommends bazel-bootstrap ca-certificates \
-       debian-archive-keyring g++ git libprotoc-dev protobuf-compiler python3
+       debian-archive-keyring g++ git python3
 COPY --from=sysroot /sysroot/ /opt/old/
 COPY docker/old-cc /usr/local/bin/old-cc
 ENV CC=/usr/local/bin/old-cc ARTF_CACHE=/cache

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from rich.markup import escape
 
-from artf_cli import supervise
+from artf_cli import fetch, pins, supervise
 from artf_cli.console import note
 from artf_cli.errors import ArtfError
 from artf_cli.paths import BUILD, REPO, cache_dir
@@ -25,9 +25,13 @@ from artf_cli.system import apt_install
 # Debian's package.
 PACKAGE = "bazel-bootstrap"
 _SUPPORTED = range(4, 8)
-# What bazelisk is told to run.
-BAZELISK_VERSION = "6.5.0"
+_ANSWER_S = 120.0
+# It may fetch a Bazel first.
+_FETCH_S = 900.0
 _STUBBED = ("rules_cc", "rules_java")
+# Debian's Bazel 7 brings along the rules that others fetch, and tells Bazel so here.
+_DEBIANS_RC = Path("/etc/bazel/bazelrc")
+_OVERRIDE = re.compile(r"--override_module=(\S+)")
 
 
 @dataclass(frozen=True)
@@ -44,41 +48,66 @@ class BazelChoice:
         return int(self.version.split(".")[0])
 
 
-def _version(path: Path, env: Mapping[str, str]) -> str | None:
-    """The version that a Bazel says, or that Debian's package of it has."""
+def _ask(path: Path, env: Mapping[str, str], seconds: float) -> tuple[str | None, str]:
+    """The version that a Bazel says, or that Debian's package of it has; and its last word."""
     try:
         said = subprocess.run(
             [str(path), "--version"],
             capture_output=True,
             text=True,
+            errors="replace",
             env={**os.environ, **env},
-            timeout=120,
+            timeout=seconds,
         )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return None, str(error)
+    last = (said.stderr.strip().splitlines() or ["it said nothing"])[-1]
     found = re.search(r"(\d+\.\d+\.\d+)", said.stdout)
-    if found:
-        return found.group(1)
     # Debian's bazel-bootstrap says "no_version".
-    if "no_version" in said.stdout and shutil.which("dpkg-query"):
+    if not found and "no_version" in said.stdout and shutil.which("dpkg-query"):
         query = ["dpkg-query", "-W", "-f", "${Version}", "bazel-bootstrap"]
         package = subprocess.run(query, capture_output=True, text=True).stdout
         found = re.match(r"(\d+\.\d+\.\d+)", package)
-    return found.group(1) if found else None
+    return found.group(1) if found else None, last
+
+
+def _supported(version: str | None) -> bool:
+    return version is not None and int(version.split(".")[0]) in _SUPPORTED
 
 
 def _examine(path: Path, why: str) -> BazelChoice | None:
     """A choice when `path` is a Bazel that we can use, as it is or told which version to be."""
-    # bazelisk, also under the name bazel, takes the newest Bazel unless told.
-    for env in ({}, {"USE_BAZEL_VERSION": BAZELISK_VERSION}):
-        version = _version(path, env)
-        if version and int(version.split(".")[0]) in _SUPPORTED:
+    # bazelisk, also under the name bazel, takes the newest Bazel unless told, and fetches it.
+    told = {"USE_BAZEL_VERSION": pins.load().bazelisk.bazel}
+    for env, seconds in (({}, _ANSWER_S), (told, _FETCH_S)):
+        if path.name == "bazelisk" and not env:
+            continue
+        version, _ = _ask(path, env, seconds)
+        if version and _supported(version):
             return BazelChoice(path, version, why, env)
     return None
 
 
+def _fetched() -> BazelChoice | None:
+    """The pinned bazelisk with the pinned Bazel; None, with a note, where they are out of reach."""
+    pin = pins.load().bazelisk
+    env = {"USE_BAZEL_VERSION": pin.bazel, "BAZELISK_VERIFY_SHA256": pin.bazel_sha256}
+    env["BAZELISK_HOME"] = os.environ.get("BAZELISK_HOME") or str(cache_dir() / "bazelisk")
+    note(f"no Bazel of version 4 to 7 on PATH; asking bazelisk for {pin.bazel} (once)")
+    try:
+        path = fetch.bazelisk(pin)
+    except fetch.NotReached as error:
+        note(f"bazelisk is out of reach: {error}")
+        return None
+    version, last = _ask(path, env, _FETCH_S)
+    if version and _supported(version):
+        return BazelChoice(path, version, "the pinned bazelisk fetched it", env)
+    note(f"bazelisk got no Bazel {pin.bazel}: {last}")
+    return None
+
+
 def find() -> BazelChoice | None:
-    """The Bazel that a build would use now: `ARTF_BAZEL`, else the first usable one on PATH.
+    """The Bazel that is here: `ARTF_BAZEL`, else the first usable one on PATH.
 
     An ArtfError says that the one which `ARTF_BAZEL` names cannot be used.
     """
@@ -98,12 +127,12 @@ def find() -> BazelChoice | None:
     return None
 
 
-def ensure(choice: BazelChoice | None = None) -> BazelChoice:
-    """`choice`, or else `find`, or else an installed Debian package.
+def ensure() -> BazelChoice:
+    """The Bazel to build with: `find`'s, else one that is fetched, else Debian's package.
 
     An ArtfError has the command when that cannot be installed.
     """
-    choice = choice or find()
+    choice = find() or _fetched()
     if choice is None:
         apt_install("Bazel 4 to 7", [PACKAGE])
         choice = find()
@@ -121,7 +150,10 @@ def _arguments(choice: BazelChoice, settings: dict[str, str]) -> list[str]:
         # These are fetched from the network although nothing but toolchain set-up reads them.
         arguments += [f"--override_repository={n}={BUILD / 'bazel4' / n}" for n in _STUBBED]
     if choice.major >= 7:
+        # So a module has no say any more, and what the rc says of modules must be said again.
         arguments += ["--noenable_bzlmod"]
+        rc = _DEBIANS_RC.read_text() if _DEBIANS_RC.exists() else ""
+        arguments += [f"--override_repository={found}" for found in _OVERRIDE.findall(rc)]
     return arguments
 
 

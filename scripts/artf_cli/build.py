@@ -82,11 +82,10 @@ def _compile(
     with stage("check the patches", seconds):
         patches.lint()
     with stage("build tools", seconds):
-        found = bazel.find()
-        system.ensure_build_tools([] if found else [bazel.PACKAGE])
-        engine = bazel.ensure(found)
+        system.ensure_build_tools()
+        engine = bazel.ensure()
     with stage("fetch the sources and the base wheel", seconds):
-        for name, source in manifest.sources.items():
+        for name, source in manifest.trees.items():
             fetch.source(name, source)
         fetch.wheel(pin, manifest.sources["tensorflow"].version)
     with stage("compile, link and pack", seconds):

@@ -83,12 +83,6 @@ def _compilers(compiler: Path | None) -> Check:
     return check("c++ compiler", OK, f"{compiler}: {version}")
 
 
-def _header(compiler: Path | None, name: str, header: str, need: str) -> Check:
-    there = compiler is not None and _compiles(compiler, f"#include <{header}>\n")
-    detail = f"<{header}> {'compiles' if there else 'does not compile'}"
-    return check(name, OK if there else MISSING, detail, system.cure(need))
-
-
 def _program(name: str) -> Check:
     path = shutil.which(name)
     version = _output([path, "--version"]) if path else None
@@ -102,7 +96,8 @@ def _bazel() -> Check:
     except ArtfError as error:
         return check("bazel", MISSING, error.what, error.cure)
     if choice is None:
-        return check("bazel", MISSING, "no Bazel of version 4 to 7 in PATH", system.cure("bazel"))
+        detail = "no Bazel of version 4 to 7 in PATH: a build fetches bazelisk, and it a Bazel"
+        return check("bazel", WARN, detail, system.cure("bazel"))
     return check("bazel", OK, f"{choice.path}: {choice.version} ({choice.why})")
 
 
@@ -207,19 +202,11 @@ def examine(peer: str | None = None) -> dict[str, Any]:
     and with the address of a `peer` `reach.Reach` under "peer". ArtfError: that is no address.
     """
     reached = reach.look(peer) if peer is not None else None
-    compiler = _compiler()
     found = rdma.look()
     checks = [
         _python(),
-        _compilers(compiler),
+        _compilers(_compiler()),
         _bazel(),
-        _program("protoc"),
-        _header(
-            compiler,
-            "libprotoc headers",
-            "google/protobuf/compiler/code_generator.h",
-            "libprotoc",
-        ),
         _program("git"),
         _cache(),
         _disk("disk for dist", DIST, "check the repository out elsewhere"),

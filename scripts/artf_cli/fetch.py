@@ -25,7 +25,7 @@ from urllib3.util import Retry
 from artf_cli.console import download_progress, err, note
 from artf_cli.errors import ArtfError
 from artf_cli.paths import cache_dir
-from artf_cli.pins import BaseWheel, DebianArchive, Source, verify
+from artf_cli.pins import BaseWheel, Bazelisk, DebianArchive, Source, verify
 
 _TIMEOUT_S = (10, 60)
 _TRIES = 4
@@ -206,6 +206,16 @@ def source(name: str, pin: Source) -> Path:
                 f"no place has the {name} {pin.version} source: {first}; {error}",
                 f"check the network, or put the archive at {upstream}",
             ) from None
+
+
+def bazelisk(pin: Bazelisk) -> Path:
+    """The pinned bazelisk, ready to run; raises NotReached where its place is out of reach."""
+    target = _cached(pin.sha256, "bazelisk")
+    with FileLock(f"{target.parent}.lock"):
+        if not _have(target, pin.sha256):
+            download(pin.url, target, pin.sha256)
+        target.chmod(0o755)
+    return target
 
 
 def wheel(pin: BaseWheel, version: str) -> Path:

@@ -18,7 +18,7 @@ Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$"
 
 
 class Archive(Strict):
-    """A tarball at a URL; `strip` leading folders are dropped when it is unpacked."""
+    """A file at a URL."""
 
     url: Annotated[str, StringConstraints(pattern=r"^https://")]
     sha256: Sha256
@@ -40,6 +40,13 @@ class Source(Strict):
     upstream: Archive
     debian: DebianArchive
     delta_paths: tuple[str, ...] = Field(min_length=1)
+
+
+class Bazelisk(Archive):
+    """The program that fetches the Bazel of a version, and that version with its hash."""
+
+    bazel: Name
+    bazel_sha256: Sha256
 
 
 class BaseWheel(Strict):
@@ -64,6 +71,8 @@ class Manifest(Strict):
     schema_version: int = Field(ge=1, le=1)
     local_version: Annotated[str, StringConstraints(pattern=r"^ar\.[0-9]+$")]
     sources: dict[Name, Source]
+    tools: dict[Name, Source]
+    bazelisk: Bazelisk
     wheels: tuple[BaseWheel, ...]
     patches: dict[Name, dict[Name, Sha256]]
     overlays: dict[Name, dict[str, Overlay]]
@@ -72,6 +81,11 @@ class Manifest(Strict):
     def version(self) -> str:
         """The version of our wheel, such as `2.14.1+ar.1`."""
         return f"{self.sources['tensorflow'].version}+{self.local_version}"
+
+    @property
+    def trees(self) -> dict[str, Source]:
+        """What a build unpacks: the sources of the wheel, and of the tools that it is made with."""
+        return {**self.sources, **self.tools}
 
     def wheel(self, base: str, python: str) -> BaseWheel:
         """The pinned base wheel; an ArtfError lists what there is."""

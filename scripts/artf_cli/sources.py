@@ -125,11 +125,11 @@ def grpc_sources(root: Path) -> list[str]:
 def tree(name: str, out: Path, *, patched: bool = True) -> None:
     """The delta build's part of a pinned source in `out`; with its patches and overlays."""
     manifest = pins.load()
-    if name not in manifest.sources:
-        raise ArtfError(f"no source {name!r}", f"choose one of {', '.join(manifest.sources)}")
-    pin = manifest.sources[name]
+    if name not in manifest.trees:
+        raise ArtfError(f"no source {name!r}", f"choose one of {', '.join(manifest.trees)}")
+    pin = manifest.trees[name]
     unpack(fetch.source(name, pin), out, pin.delta_paths)
-    if patched:
+    if patched and name in manifest.sources:
         apply_series(manifest, name, out)
         lay_overlays(manifest, name, out)
     # Upstream's BUILD files would make packages of their folders and hide them from our overlay.

@@ -155,14 +155,13 @@ def apt_install(what: str, packages: Sequence[str]) -> None:
                 raise ArtfError(f"{' '.join(step)} failed: {last}", cure)
 
 
-def ensure_build_tools(more: Sequence[str] = ()) -> None:
-    """What a build needs but Python; and `more` packages, so that it is one command."""
+def ensure_build_tools() -> None:
+    """What a build needs but Python, and does not fetch itself."""
     absent = [
         package
         for need in needs().values()
-        if need.probes and not need.there()
+        if need.probes and not need.optional and not need.there()
         for package in need.packages[APT]
     ]
-    packages = list(dict.fromkeys([*absent, *more]))
-    if packages:
-        apt_install("part of the build tools", packages)
+    if absent:
+        apt_install("part of the build tools", list(dict.fromkeys(absent)))

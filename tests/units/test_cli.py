@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
-import psutil
 import pytest
 
-from artf_cli import bazel, build, system
+from artf_cli import build, system
 from artf_cli.errors import ArtfError
 
 
@@ -145,65 +142,3 @@ def test_a_missing_tool_is_asked_for_by_exact_command(monkeypatch: pytest.Monkey
     assert asked.value.cure == (
         "as root run: apt-get update && apt-get install -y --no-install-recommends no-such-package"
     )
-
-
-def test_a_bazel_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ARTF_BAZEL", "/bin/true")
-    with pytest.raises(ArtfError, match="ARTF_BAZEL=/bin/true is not a Bazel"):
-        bazel.find()
-
-
-@pytest.mark.parametrize(
-    ("said", "plain", "told", "chosen"),
-    [
-        ("bazel 7.4.1", True, True, "7.4.1"),
-        ("bazel 9.0.0", False, True, bazel.BAZELISK_VERSION),
-        ("bazel 3.7.2", False, False, None),
-    ],
-)
-def test_a_bazel_is_taken_by_its_version(
-    tmp_path: Path, said: str, plain: bool, told: bool, chosen: str | None
-) -> None:
-    """Also when it is bazelisk under that name: asked plainly it is too new, told it obeys."""
-    other = f"bazel {bazel.BAZELISK_VERSION}" if told and not plain else said
-    program = tmp_path / "bazel"
-    program.write_text(f'#!/bin/sh\n[ -n "$USE_BAZEL_VERSION" ] && echo {other} || echo {said}\n')
-    program.chmod(0o755)
-    choice = bazel._examine(program, "the test says so")
-    assert (choice.version if choice else None) == chosen
-    if choice:
-        assert bool(choice.env) is not plain
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_a_stopped_build_leaves_no_process(number: int, tmp_path: Path) -> None:
-    """A Bazel that hangs stands for a long build; whatever stops artf stops it too."""
-    fake = tmp_path / "bazel"
-    pid_file = tmp_path / "pid"
-    fake.write_text(
-        f'#!/bin/sh\n[ "$1" = --version ] && echo bazel 6.5.0 && exit\n'
-        f"echo $$ > {pid_file}\nexec sleep 600\n"
-    )
-    fake.chmod(0o755)
-    program = (
-        "from artf_cli import bazel, cli\n"
-        "bazel.build(bazel.ensure(), '//build:wheel', {})\n"
-        "raise SystemExit('the fake Bazel ended')\n"
-    )
-    env = {**os.environ, "ARTF_BAZEL": str(fake), "ARTF_CACHE": str(tmp_path / "cache")}
-    process = subprocess.Popen(
-        [sys.executable, "-c", program],
-        env=env,
-        stderr=subprocess.PIPE,
-        # A test run in the background of a shell has it ignored, and so would its children.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
-    limit = time.monotonic() + 30
-    while not (pid_file.exists() and pid_file.read_text().strip()):
-        assert time.monotonic() < limit
-        time.sleep(0.05)
-    child = psutil.Process(int(pid_file.read_text()))
-    process.send_signal(number)
-    process.communicate(timeout=60)
-    gone, alive = psutil.wait_procs([child], timeout=30)
-    assert gone and not alive

@@ -20,6 +20,7 @@ def test_the_manifest_pins_all_that_the_design_names() -> None:
         "tensorflow": "2.14.1",
         "grpc": "1.51.1",
     }
+    assert {name: tool.version for name, tool in manifest.tools.items()} == {"protobuf": "3.21.12"}
     assert {(w.base, w.python) for w in manifest.wheels} == {
         (base, python)
         for base in ("tensorflow-cpu", "tensorflow")
@@ -37,6 +38,7 @@ def test_the_manifest_pins_all_that_the_design_names() -> None:
         ("[sources.grpc]", "[sources.grpc]\nfavourite = 1", "sources.grpc.favourite"),
         ('local_version = "ar.1"', 'local_version = "one"', "local_version"),
         ("https://github.com/grpc", "http://github.com/grpc", "sources.grpc.upstream.url"),
+        ("bazel_sha256", "bazel_hash", "bazelisk.bazel_sha256"),
     ],
 )
 def test_a_broken_entry_is_named(tmp_path: Path, old: str, new: str, named: str) -> None:

@@ -35,13 +35,12 @@ DISTRIBUTIONS = {
 #: The whole command for a machine that has nothing, as who is not root is told.
 COMMANDS = {
     "apt": "apt-get update && apt-get install -y --no-install-recommends python3 ca-certificates "
-    "g++ git bazel-bootstrap protobuf-compiler libprotoc-dev",
-    "dnf": "dnf install -y python3.11 ca-certificates gcc-c++ git protobuf-compiler protobuf-devel",
-    "zypper": "zypper --non-interactive install python311 ca-certificates-mozilla gcc-c++ git "
-    "protobuf-devel",
-    "pacman": "pacman -S --needed --noconfirm python ca-certificates gcc git protobuf",
+    "g++ git",
+    "dnf": "dnf install -y python3.11 ca-certificates gcc-c++ git",
+    "zypper": "zypper --non-interactive install python311 ca-certificates-mozilla gcc-c++ git",
+    "pacman": "pacman -S --needed --noconfirm python ca-certificates gcc git",
 }
-TOOLS = ("g++", "git", "bazel", "protoc")
+TOOLS = ("g++", "git")
 
 
 class Machine:
@@ -75,13 +74,9 @@ class Machine:
     def tools(self, *left_out: str) -> None:
         for name in set(TOOLS) - set(left_out):
             self.says(name, "")
-        for name in (
-            "include/google/protobuf/compiler/plugin.h",
-            "../etc/ssl/certs/ca-certificates.crt",
-        ):
-            path = self.root / "usr" / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.touch()
+        certificates = self.root / "etc/ssl/certs/ca-certificates.crt"
+        certificates.parent.mkdir(parents=True, exist_ok=True)
+        certificates.touch()
 
     def run(self, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -122,19 +117,15 @@ def test_all_that_is_missing_is_said_at_once(machine: Machine, name: str) -> Non
         if need.probes and not need.optional:
             assert f"artf: {need.what} is missing; " in said
             assert need.way in said
-    # Only where there is a package is there another way than the one without root.
-    bazel = "" if family == "apt" else "put bazelisk, which is one file, on PATH"
-    assert f"artf: Bazel 4 to 7 is missing; {bazel}" in said
     assert system.family(machine.root) == family
 
 
-def test_root_elsewhere_is_told_the_command_and_what_has_no_package(machine: Machine) -> None:
+def test_root_elsewhere_is_told_the_command(machine: Machine) -> None:
     machine.distribution("fedora")
     machine.user(0)
     assert machine.refuses("build") == [
-        "artf: Bazel 4 to 7 is missing; put bazelisk, which is one file, on PATH",
         "artf: missing on this distribution: Python 3.9 or newer, certificate authorities, g++, "
-        f"git, protoc, libprotoc's headers; as root run: {COMMANDS['dnf']}",
+        f"git; as root run: {COMMANDS['dnf']}",
     ]
 
 
@@ -269,12 +260,12 @@ def test_what_builds_nothing_needs_python_alone(machine: Machine, arguments: tup
 
 def test_variables_name_what_is_not_on_the_path(machine: Machine) -> None:
     machine.python("3.11")
-    machine.tools("g++", "bazel")
+    machine.tools("g++")
     machine.says("conda-gcc", "")
-    assert machine.takes("build", CC="conda-gcc", ARTF_BAZEL="/opt/bazel") == "python3"
+    assert machine.takes("build", CC="conda-gcc") == "python3"
     said = machine.refuses("build", CC="no-such-gcc")[-1]
     compiler = "g++ (CC is no-such-gcc, which compiles no C++)"
-    assert f"missing on Debian GNU/Linux 12 (bookworm): {compiler}, Bazel 4 to 7; as root" in said
+    assert f"missing on Debian GNU/Linux 12 (bookworm): {compiler}; as root" in said
     # The C compiler alone.
     machine.says("gcc", "exit 1")
     assert "(CC is gcc, which compiles no C++)" in machine.refuses("build", CC="gcc")[-1]

@@ -1,0 +1,224 @@
+"""Which Bazel a build takes, and what it is told."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import http.server
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from artf_cli import bazel, pins
+from artf_cli.bazel import BazelChoice
+from artf_cli.errors import ArtfError
+
+PINNED = pins.load().bazelisk
+
+
+def test_a_bazel_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ARTF_BAZEL", "/bin/true")
+    with pytest.raises(ArtfError, match="ARTF_BAZEL=/bin/true is not a Bazel"):
+        bazel.find()
+
+
+@pytest.mark.parametrize(
+    ("said", "plain", "told", "chosen"),
+    [
+        ("bazel 7.4.1", True, True, "7.4.1"),
+        ("bazel 9.0.0", False, True, PINNED.bazel),
+        ("bazel 3.7.2", False, False, None),
+    ],
+)
+def test_a_bazel_is_taken_by_its_version(
+    tmp_path: Path, said: str, plain: bool, told: bool, chosen: str | None
+) -> None:
+    """Also when it is bazelisk under that name: asked plainly it is too new, told it obeys."""
+    other = f"bazel {PINNED.bazel}" if told and not plain else said
+    program = tmp_path / "bazel"
+    program.write_text(f'#!/bin/sh\n[ -n "$USE_BAZEL_VERSION" ] && echo {other} || echo {said}\n')
+    program.chmod(0o755)
+    choice = bazel._examine(program, "the test says so")
+    assert (choice.version if choice else None) == chosen
+    if choice:
+        assert bool(choice.env) is not plain
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_stopped_build_leaves_no_process(number: int, tmp_path: Path) -> None:
+    """A Bazel that hangs stands for a long build; whatever stops artf stops it too."""
+    fake = tmp_path / "bazel"
+    pid_file = tmp_path / "pid"
+    fake.write_text(
+        f'#!/bin/sh\n[ "$1" = --version ] && echo bazel 6.5.0 && exit\n'
+        f"echo $$ > {pid_file}\nexec sleep 600\n"
+    )
+    fake.chmod(0o755)
+    program = (
+        "from artf_cli import bazel, cli\n"
+        "bazel.build(bazel.ensure(), '//build:wheel', {})\n"
+        "raise SystemExit('the fake Bazel ended')\n"
+    )
+    env = {**os.environ, "ARTF_BAZEL": str(fake), "ARTF_CACHE": str(tmp_path / "cache")}
+    process = subprocess.Popen(
+        [sys.executable, "-c", program],
+        env=env,
+        stderr=subprocess.PIPE,
+        # A test run in the background of a shell has it ignored, and so would its children.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    limit = time.monotonic() + 30
+    while not (pid_file.exists() and pid_file.read_text().strip()):
+        assert time.monotonic() < limit
+        time.sleep(0.05)
+    child = psutil.Process(int(pid_file.read_text()))
+    process.send_signal(number)
+    process.communicate(timeout=60)
+    gone, alive = psutil.wait_procs([child], timeout=30)
+    assert gone and not alive
+
+
+@pytest.fixture(scope="session")
+def bazelisk(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The pinned one, byte for byte, as its package for npm has it."""
+    npm = shutil.which("npm")
+    if npm is None:
+        pytest.skip("no npm here, whose package of bazelisk stands for the release")
+    folder = tmp_path_factory.mktemp("bazelisk")
+    version = PINNED.url.split("/v")[-1].split("/")[0]
+    command = [npm, "pack", "--silent", f"@bazel/bazelisk@{version}"]
+    packed = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    assert packed.returncode == 0, packed.stderr
+    with tarfile.open(folder / packed.stdout.split()[-1]) as archive:
+        stream = archive.extractfile("package/bazelisk-linux_amd64")
+        assert stream is not None
+        content = stream.read()
+    assert hashlib.sha256(content).hexdigest() == PINNED.sha256
+    path = folder / "release"
+    path.write_bytes(content)
+    return path
+
+
+class _Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+class Nowhere:
+    """A machine without a Bazel; all that a build would fetch lies in the folder `mirror`."""
+
+    def __init__(
+        self, mirror: Path, address: str, bazelisk: Path, patch: pytest.MonkeyPatch
+    ) -> None:
+        self.cache = mirror.parent / "cache"
+        self.notes: list[str] = []
+        self.asked: list[list[str]] = []
+        self.bazelisk = mirror / "bazelisk"
+        shutil.copyfile(bazelisk, self.bazelisk)
+        self.bazel = mirror / f"bazel/{PINNED.bazel}/bazel-{PINNED.bazel}-linux-x86_64"
+        self.bazel.parent.mkdir(parents=True)
+        self.bazel.write_text(f"#!/bin/sh\necho bazel {PINNED.bazel}\n")
+        there = {"url": f"{address}/bazelisk", "bazel_sha256": pins.sha256_of(self.bazel)}
+        manifest = pins.load().model_copy(update={"bazelisk": PINNED.model_copy(update=there)})
+        patch.setattr(pins, "load", lambda: manifest)
+        patch.setattr(bazel, "note", self.notes.append)
+        patch.setattr(bazel, "find", lambda: None)
+        patch.setattr(bazel, "apt_install", lambda what, packages: self.asked.append(packages))
+        patch.setenv("BAZELISK_BASE_URL", f"{address}/bazel")
+        patch.setenv("ARTF_CACHE", str(self.cache))
+        patch.delenv("BAZELISK_HOME", raising=False)
+
+
+@pytest.fixture
+def nowhere(tmp_path: Path, bazelisk: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Nowhere]:
+    mirror = tmp_path / "mirror"
+    mirror.mkdir()
+    handler = functools.partial(_Quiet, directory=str(mirror))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield Nowhere(mirror, f"http://127.0.0.1:{server.server_port}", bazelisk, monkeypatch)
+        server.shutdown()
+
+
+def test_where_there_is_none_the_pinned_bazelisk_fetches_the_pinned_one(nowhere: Nowhere) -> None:
+    choice = bazel.ensure()
+    assert choice.version == PINNED.bazel
+    assert choice.why == "the pinned bazelisk fetched it"
+    assert pins.sha256_of(choice.path) == PINNED.sha256
+    assert nowhere.asked == []
+    home = nowhere.cache / "bazelisk"
+    assert choice.env["BAZELISK_HOME"] == str(home)
+    assert any(path.is_file() for path in home.rglob("*"))
+    # The second time neither is fetched.
+    nowhere.bazelisk.unlink()
+    nowhere.bazel.unlink()
+    assert bazel.ensure() == choice
+
+
+def test_a_bazel_with_other_bytes_is_not_run(nowhere: Nowhere) -> None:
+    """Then Debian's package is asked for, as where nothing is reached."""
+    nowhere.bazel.write_text(f"{nowhere.bazel.read_text()}\n")
+    with pytest.raises(ArtfError, match="no Bazel of version 4 to 7"):
+        bazel.ensure()
+    assert nowhere.asked == [[bazel.PACKAGE]]
+    assert nowhere.notes[-1].startswith(f"bazelisk got no Bazel {PINNED.bazel}: ")
+    assert "need sha256=" in nowhere.notes[-1], nowhere.notes
+
+
+def test_a_bazelisk_out_of_reach_is_said(nowhere: Nowhere) -> None:
+    nowhere.bazelisk.unlink()
+    with pytest.raises(ArtfError, match="no Bazel of version 4 to 7"):
+        bazel.ensure()
+    assert nowhere.asked == [[bazel.PACKAGE]]
+    assert nowhere.notes[-1].startswith("bazelisk is out of reach: http://127.0.0.1:")
+    assert nowhere.notes[-1].endswith("/bazelisk: 404 File not found")
+
+
+def test_a_bazelisk_with_other_bytes_is_an_error(nowhere: Nowhere) -> None:
+    nowhere.bazelisk.write_bytes(b"other")
+    with pytest.raises(ArtfError, match=f"pins.toml says {PINNED.sha256}"):
+        bazel.ensure()
+
+
+@pytest.fixture
+def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file of what the last build told a Bazel that does nothing; see `arguments`."""
+    fake = tmp_path / "fake"
+    fake.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > {tmp_path}/told\n')
+    fake.chmod(0o755)
+    monkeypatch.setenv("ARTF_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "told"
+
+
+def arguments(told: Path, version: str = "6.5.0") -> list[str]:
+    bazel.build(BazelChoice(told.with_name("fake"), version, ""), "//build:wheel", {})
+    return told.read_text().splitlines()
+
+
+def test_bazel_7_has_the_rules_that_debian_brings(
+    told: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Debian's tells of them as modules, which a WORKSPACE does not see."""
+    rc = told.with_name("rc")
+    rc.write_text("# offline\ncommon --override_module=rules_cc=/usr/share/bazel/rules/cc\n")
+    monkeypatch.setattr(bazel, "_DEBIANS_RC", rc)
+
+    def overridden(version: str) -> list[str]:
+        found = arguments(told, version)
+        return [each for each in found if each.startswith("--override_repository")]
+
+    assert overridden("7.7.1") == ["--override_repository=rules_cc=/usr/share/bazel/rules/cc"]
+    assert overridden("6.5.0") == []
+    assert [each.split("=")[1] for each in overridden("4.2.3")] == ["rules_cc", "rules_java"]
+    rc.unlink()
+    assert overridden("7.7.1") == []
