@@ -28,6 +28,9 @@ _SUPPORTED = range(4, 8)
 _ANSWER_S = 120.0
 # It may fetch a Bazel first.
 _FETCH_S = 900.0
+#: Variables that a user may set.
+JOBS, BAZELRC = "ARTF_JOBS", "ARTF_BAZELRC"
+_SYSTEM = (Path("/usr/bin"), Path("/bin"), Path("/usr/local/bin"))
 _STUBBED = ("rules_cc", "rules_java")
 # Debian's Bazel 7 brings along the rules that others fetch, and tells Bazel so here.
 _DEBIANS_RC = Path("/etc/bazel/bazelrc")
@@ -157,6 +160,41 @@ def _arguments(choice: BazelChoice, settings: dict[str, str]) -> list[str]:
     return arguments
 
 
+def _own_rc() -> list[str]:
+    """What makes Bazel read `ARTF_BAZELRC`, the user's own file, after the project's."""
+    named = os.environ.get(BAZELRC)
+    if not named:
+        return []
+    path = Path(named).expanduser().resolve()
+    if not path.is_file():
+        raise ArtfError(f"{BAZELRC}={named} is no file", "name a bazelrc, or unset it")
+    return [f"--bazelrc={path}"]
+
+
+def _jobs() -> list[str]:
+    """`ARTF_JOBS`: how many compilers may run at a time; as many as there are cores without it."""
+    named = os.environ.get(JOBS)
+    if not named:
+        return []
+    if not named.isdecimal() or int(named) == 0:
+        raise ArtfError(f"{JOBS}={named} is no number of compilers", "name one from 1, or unset it")
+    # Bazel's own --jobs stays high (build/bazelrc); this is what bounds those that run.
+    return [f"--local_cpu_resources={named}"]
+
+
+def _search_paths() -> list[str]:
+    """Actions see PATH and LD_LIBRARY_PATH where the compiler is none of the system's.
+
+    One of a module or of conda may find its assembler or its libraries by them. The system's does
+    not, and then another PATH must not compile everything again.
+    """
+    compiler = shutil.which(os.environ.get("CC") or "gcc")
+    if compiler is None or Path(compiler).parent in _SYSTEM:
+        return []
+    names = [name for name in ("PATH", "LD_LIBRARY_PATH") if os.environ.get(name)]
+    return [f"--{kind}={name}" for name in names for kind in ("action_env", "host_action_env")]
+
+
 def build(choice: BazelChoice, target: str, settings: dict[str, str], config: str = "") -> Path:
     """Builds `target` and returns the folder `bazel-bin`; an ArtfError has the first error.
 
@@ -170,8 +208,9 @@ def build(choice: BazelChoice, target: str, settings: dict[str, str], config: st
     out.mkdir(parents=True, exist_ok=True)
     command: list[str | Path] = [choice.path, "--batch", f"--output_user_root={cache / 'bazel'}"]
     # The system rc stays: Debian's says where its Bazel keeps its parts.
-    command += ["--nohome_rc", f"--bazelrc={BUILD / 'bazelrc'}"]
-    command += ["build", *_arguments(choice, settings), f"--symlink_prefix={out}/"]
+    command += ["--nohome_rc", f"--bazelrc={BUILD / 'bazelrc'}", *_own_rc()]
+    command += ["build", *_arguments(choice, settings), *_jobs(), *_search_paths()]
+    command.append(f"--symlink_prefix={out}/")
     command += ["--color=no", "--curses=no", "--show_progress_rate_limit=10", target]
     if config:
         command.append(f"--config={config}")

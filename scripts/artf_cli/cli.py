@@ -24,7 +24,13 @@ from artf_cli.console import emit_json, err, note, out, stage
 from artf_cli.containers import bases, engine, images, training
 from artf_cli.errors import ArtfError
 from artf_cli.mpis import mpi_command
-from artf_cli.options import base_option, json_option, list_option, python_option
+from artf_cli.options import (
+    base_option,
+    json_option,
+    list_option,
+    local_build_options,
+    python_option,
+)
 from artf_cli.testing import full as full_module
 from artf_cli.testing import report
 from artf_cli.testing import run as testing
@@ -44,6 +50,7 @@ def main() -> None:
 @main.command(name="quickstart")
 @base_option
 @python_option
+@local_build_options
 @_container
 @click.option(
     "--layout",
@@ -129,6 +136,7 @@ def _container_quickstart(base: str, python: str | None, layout: str, as_json: b
 @main.command(name="build")
 @base_option
 @python_option
+@local_build_options
 @_container
 @click.option(
     "--pin-bases", is_flag=True, help="First record the registry's digests of the base images."

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any, Callable, TypeVar
 
 import click
 
-from artf_cli import build, interpreters
+from artf_cli import bazel, build, interpreters
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -32,6 +33,35 @@ def _is_here(context: click.Context, parameter: click.Parameter, tag: str | None
 python_here_option = click.option(
     "--python", type=click.Choice(build.PYTHONS), help=_PYTHON_HELP, callback=_is_here
 )
+
+
+def _variable(name: str) -> Callable[[click.Context, click.Parameter, object], None]:
+    """Makes an option stand for a variable, which tests and benchmarks, building too, also read."""
+
+    def store(context: click.Context, parameter: click.Parameter, value: object) -> None:
+        if value is not None:
+            os.environ[name] = str(value)
+
+    return store
+
+
+def local_build_options(command: _Command) -> _Command:
+    """How a build runs on this machine: nothing of it changes the wheel."""
+    jobs = click.option(
+        "--jobs",
+        type=click.IntRange(min=1),
+        expose_value=False,
+        callback=_variable(bazel.JOBS),
+        help=f"Compilers at a time [default: one per core; {bazel.JOBS}].",
+    )
+    own = click.option(
+        "--bazelrc",
+        type=click.Path(exists=True, dir_okay=False),
+        expose_value=False,
+        callback=_variable(bazel.BAZELRC),
+        help=f"A file that Bazel reads after the project's [{bazel.BAZELRC}].",
+    )
+    return jobs(own(command))
 
 
 def split_words(context: click.Context, option: click.Parameter, value: str) -> list[str]:

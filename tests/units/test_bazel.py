@@ -197,12 +197,69 @@ def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     fake.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > {tmp_path}/told\n')
     fake.chmod(0o755)
     monkeypatch.setenv("ARTF_CACHE", str(tmp_path / "cache"))
+    for name in (bazel.JOBS, bazel.BAZELRC, "CC"):
+        monkeypatch.delenv(name, raising=False)
     return tmp_path / "told"
 
 
 def arguments(told: Path, version: str = "6.5.0") -> list[str]:
     bazel.build(BazelChoice(told.with_name("fake"), version, ""), "//build:wheel", {})
     return told.read_text().splitlines()
+
+
+def test_a_build_has_the_users_jobs_and_rc(told: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = arguments(told)
+    assert not any("local_cpu" in each or "action_env" in each for each in plain)
+    own = told.with_name("my.bazelrc")
+    own.touch()
+    monkeypatch.setenv(bazel.JOBS, "3")
+    monkeypatch.setenv(bazel.BAZELRC, str(own))
+    found = arguments(told)
+    assert "--local_cpu_resources=3" in found
+    files = [each for each in found if each.startswith("--bazelrc=")]
+    assert [Path(each.partition("=")[2]).name for each in files] == ["bazelrc", "my.bazelrc"]
+    assert found.index(files[-1]) < found.index("build")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        (bazel.JOBS, "0", "ARTF_JOBS=0 is no number of compilers"),
+        (bazel.JOBS, "all", "ARTF_JOBS=all is no number of compilers"),
+        (bazel.BAZELRC, "/no/such/rc", "ARTF_BAZELRC=/no/such/rc is no file"),
+    ],
+)
+def test_a_wrong_setting_is_named(
+    told: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str, said: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(ArtfError, match=said):
+        arguments(told)
+
+
+def test_a_compiler_of_a_module_finds_what_its_module_has(
+    told: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its assembler on PATH, its libraries by LD_LIBRARY_PATH; the system's needs neither."""
+    module = told.with_name("module")
+    module.mkdir()
+    (module / "gcc").write_text("#!/bin/sh\n")
+    (module / "gcc").chmod(0o755)
+    monkeypatch.setenv("LD_LIBRARY_PATH", "/opt/lib")
+    monkeypatch.setenv("PATH", f"/usr/bin:{module}")
+    assert not any("action_env" in each for each in arguments(told))
+    passed = [
+        "--action_env=PATH",
+        "--host_action_env=PATH",
+        "--action_env=LD_LIBRARY_PATH",
+        "--host_action_env=LD_LIBRARY_PATH",
+    ]
+    monkeypatch.setenv("PATH", f"{module}:/usr/bin")
+    assert [each for each in arguments(told) if "action_env" in each] == passed
+    monkeypatch.setenv("PATH", "/usr/bin")
+    monkeypatch.setenv("CC", str(module / "gcc"))
+    monkeypatch.delenv("LD_LIBRARY_PATH")
+    assert [each for each in arguments(told) if "action_env" in each] == passed[:2]
 
 
 def test_bazel_7_has_the_rules_that_debian_brings(
