@@ -9,12 +9,10 @@ import base64
 import hashlib
 import http.server
 import io
-import json
 import os
 import ssl
 import subprocess
 import sys
-import tarfile
 import threading
 import zipfile
 from collections.abc import Iterator
@@ -25,6 +23,7 @@ import pytest
 from artf_cli import package_index, uv
 from artf_cli.package_index import FetchError
 from artf_cli.paths import REPO
+from common import managed_python
 from common.preload import preloadable
 
 FILE = "uv-9.8.7-py3-none-manylinux_2_17_x86_64.manylinux2014_x86_64.whl"
@@ -532,30 +531,11 @@ def test_a_python_that_is_not_here_is_fetched(
     real: Path, index: Index, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From a mirror, which stands for upstream's: this Python, under another number."""
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
-        base = Path(sys.base_prefix)
-        version = "{}.{}".format(*sys.version_info[:2])
-        archive.add(base / f"bin/python{version}", f"python/bin/python{version}")
-        archive.add(base / f"lib/python{version}", f"python/lib/python{version}", filter=_lean)
-    index.holds["/python.tar.gz"] = packed.getvalue()
-    key = f"cpython-{version}.{sys.version_info[2]}-linux-x86_64-gnu"
-    entry = {
-        "name": "cpython",
-        "arch": {"family": "x86_64", "variant": None},
-        "os": "linux",
-        "libc": "gnu",
-        "major": sys.version_info[0],
-        "minor": sys.version_info[1],
-        "patch": sys.version_info[2],
-        "prerelease": "",
-        "url": f"{index.address}/python.tar.gz",
-        "sha256": hashlib.sha256(packed.getvalue()).hexdigest(),
-        "variant": None,
-        "build": "20260101",
-    }
+    version = "{}.{}".format(*sys.version_info[:2])
+    packed = managed_python.packed()
+    index.holds["/python.tar.gz"] = packed
     listed = real / "pythons.json"
-    listed.write_text(json.dumps({key: entry}))
+    listed.write_text(managed_python.listed(packed, f"{index.address}/python.tar.gz"))
     monkeypatch.setenv("PATH", str(real / "empty"))
     monkeypatch.setattr(sys, "base_prefix", str(real / "empty"))
     assert uv.find_python(version) is None
@@ -570,9 +550,3 @@ def test_a_python_that_is_not_here_is_fetched(
     assert said.stdout == "42\n", said.stderr
     assert uv.need_python(version) == python
     assert index.paths() == ["/python.tar.gz"]
-
-
-def _lean(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
-    """Without what the test does not need, which is most of it."""
-    left_out = ("/test", "/site-packages/", "/__pycache__", "/idlelib", "/tkinter", "/config-")
-    return None if any(word in member.name for word in left_out) else member
