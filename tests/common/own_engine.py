@@ -37,6 +37,8 @@ BASES = {
     "debian:bookworm": "bookworm",
     "debian:bookworm-slim": "bookworm",
     "debian:bullseye-slim": "bullseye",
+    "debian:trixie": "trixie",
+    "debian:unstable": "sid",
 }
 # What the slim ones leave out.
 _SLIM = ("/usr/share/man/*", "/usr/share/doc/*", "/usr/share/locale/*")
@@ -83,6 +85,13 @@ def _mirror() -> str:
     # A bare Debian has no certificates to check https by. For the public archive mmdebstrap's own
     # choice is better: security updates come with it.
     return own if own.startswith("http://") and "//deb.debian.org/" not in own else ""
+
+
+def _apt_options() -> list[str]:
+    """That a mirror may lag behind, where this machine's own apt says so."""
+    command = ["apt-config", "dump", "Acquire::Check-Valid-Until"]
+    said = subprocess.run(command, capture_output=True, text=True).stdout.strip()
+    return [f"--aptopt={said.rstrip(';')}"] if said else []
 
 
 def _setns(namespace: int) -> None:
@@ -314,7 +323,7 @@ class OwnEngine:
         if self.docker("image", "inspect", image, check=False).returncode == 0:
             return
         archive = self.folder / "base.tar"
-        make = ["mmdebstrap", "--quiet", "--variant=minbase"]
+        make = ["mmdebstrap", "--quiet", "--variant=minbase", *_apt_options()]
         if image.endswith("-slim"):
             make += [f"--dpkgopt=path-exclude={path}" for path in _SLIM]
         make += [BASES[image], str(archive)]

@@ -1,7 +1,8 @@
-"""README's two commands, as printed there, on a Debian that knows nothing of us."""
+"""README's commands, as printed there, on Debians that know nothing of us."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -10,13 +11,17 @@ from pathlib import Path
 
 import pytest
 
+from artf_cli.bench.train import LEAST_ACCURACY
 from artf_cli.paths import REPO, cache_dir
+from common import managed_python
 from common.own_engine import Machine, OwnEngine
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3 * 3600)]
 
 IMAGE = "debian:bookworm"
 _LIMIT_S = 5400
+#: All that a user finds who is not root.
+_TOOLS = "g++ git bazel-bootstrap python3 ca-certificates"
 
 
 def readme_commands() -> list[str]:
@@ -78,3 +83,48 @@ def test_readme_on_a_clean_machine(own_engine: OwnEngine, clone: Path, user: str
         machine.run(f"chown -R {user} /work")
         asked = follow(machine, user, user)
     assert len(asked) == (0 if user == "root" else 1), asked
+
+
+@pytest.mark.part("systems")
+@pytest.mark.parametrize(
+    ("image", "user"),
+    [
+        ("debian:unstable", "root"),
+        ("debian:trixie", "root"),
+        ("debian:trixie", "user"),
+        (IMAGE, "user"),
+    ],
+)
+def test_quickstart_on_each_debian(
+    own_engine: OwnEngine, clone: Path, tmp_path: Path, image: str, user: str
+) -> None:
+    """The newer ones have none of the wheel's Pythons: uv fetches it, from a mirror that stands for
+    upstream's releases. None has protobuf."""
+    own_engine.load_base(image)
+    archive = managed_python.packed()
+    (tmp_path / "python.tar.gz").write_bytes(archive)
+    listed = managed_python.listed(archive, "file:///mirror/python.tar.gz")
+    (tmp_path / "pythons.json").write_text(listed)
+    words = ["--volume", f"{clone}:/repo:ro", "--volume", f"{tmp_path}:/mirror:ro"]
+    words += ["--env", "UV_PYTHON_DOWNLOADS_JSON_URL=/mirror/pythons.json"]
+    with own_engine.run_online(image, *words) as machine:
+        machine.run("useradd --create-home user && mkdir /work && cp -r /repo /work/repo")
+        machine.run(f"chown -R {user} /work")
+        if user != "root":
+            install = "apt-get install -y -qq --no-install-recommends"
+            machine.run(f"mkdir -p /usr/share/man/man1; apt-get update -qq && {install} {_TOOLS}")
+        begin = time.monotonic()
+        command = f"{readme_commands()[0]} --json"
+        done = machine.run(command, user, "/work/repo", False, _LIMIT_S)
+        seconds = time.monotonic() - begin
+        tools = "g++ --version | head -1; python3 --version; ls ~/.cache/artf/pythons"
+        tools += "; dpkg-query -W -f '${Package} ${Version}\\n' bazel-bootstrap 'libproto*'"
+        found = machine.run(tools, user, check=False).stdout
+    said = f"{done.stdout}{done.stderr}[status {done.returncode}, {seconds:.0f} s]\n{found}"
+    keep(f"{image.partition(':')[2]}-{user}", said)
+    assert done.returncode == 0, said[-3000:]
+    runs = json.loads(done.stdout.splitlines()[-1])["runs"]
+    assert {run["protocol"] for run in runs} == {"grpc", "grpc+ar"}
+    assert all(run["accuracy"] >= LEAST_ACCURACY for run in runs), runs
+    assert re.search(r"^bazel-bootstrap [47]\.", found, re.M), found
+    assert not re.search(r"^libproto\S* \S", found, re.M), found

@@ -43,7 +43,9 @@ SUITES = (
     # Each rank polls: beside others it would only wait.
     Suite("mpi", NOTHING),
     Suite("wheel", together="built"),
-    Suite("containers", together="built", parts=("containers", "clean-root", "clean-user")),
+    Suite(
+        "containers", together="built", parts=("containers", "clean-root", "clean-user", "systems")
+    ),
     Suite("recv", installed=True, perturbed=True, together="built", parts=("recv",)),
     Suite("tf2", installed=True, perturbed=True, together="built", parts=("servers",)),
     Suite("clusters", together="built"),
