@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
 import sys
 import tarfile
 from pathlib import Path
@@ -16,12 +17,23 @@ def _lean(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
     return None if any(part in member.name for part in _LEFT_OUT) else member
 
 
+def _movable(program: bytes, library: Path) -> bytes:
+    """A program that looks for its shared library beside it, not where it was installed."""
+    installed = os.fsencode(library) + b"\0"
+    return program.replace(installed, b"$ORIGIN/../lib".ljust(len(installed), b"\0"))
+
+
 def packed() -> bytes:
     """The archive: the Python that the tests run on, as uv wants one to lie."""
     whole = io.BytesIO()
     base, version = Path(sys.base_prefix), "{}.{}".format(*sys.version_info[:2])
     with tarfile.open(fileobj=whole, mode="w:gz", compresslevel=1) as archive:
-        archive.add(base / f"bin/python{version}", f"python/bin/python{version}")
+        program = _movable((base / f"bin/python{version}").read_bytes(), base / "lib")
+        member = tarfile.TarInfo(f"python/bin/python{version}")
+        member.size, member.mode = len(program), 0o755
+        archive.addfile(member, io.BytesIO(program))
+        for shared in base.glob(f"lib/libpython{version}.so*"):
+            archive.add(shared, f"python/lib/{shared.name}")
         archive.add(base / f"lib/python{version}", f"python/lib/python{version}", filter=_lean)
     return whole.getvalue()
 
