@@ -226,6 +226,16 @@ def _check_shared(guests: Sequence[Guest]) -> None:
             )
 
 
+def _as_nice_as_this() -> list[str]:
+    """What runs a command so that its session, which is a new one, gives way as this process does.
+
+    As runtime/leash.py has it for a session that a group starts.
+    """
+    nice = os.getpriority(os.PRIO_PROCESS, 0)
+    write = f'echo {nice} 2>/dev/null >/proc/self/autogroup; exec "$@"'
+    return ["sh", "-c", write, "sh"] if nice else []
+
+
 def _start(
     group: supervise.Group,
     folder: Path,
@@ -249,7 +259,7 @@ def _start(
     command = [str(shutil.which("unshare")), "--pid", "--fork", "--kill-child"]
     # Not the first process of its namespace: that one cannot kill itself with a signal, and a
     # kernel that panics would try for ever.
-    command += ["setsid", "--fork", "--wait"]
+    command += ["setsid", "--fork", "--wait", *_as_nice_as_this()]
     # A processor each; one that moves between processors loses time. Not the first one for every
     # single host: suites run side by side.
     cores = sorted(os.sched_getaffinity(0))

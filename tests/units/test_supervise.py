@@ -253,3 +253,46 @@ def test_logs_stay_after_a_failure_only(tmp_path: Path, monkeypatch: pytest.Monk
             raise KeyboardInterrupt
     assert bad.is_dir()
     assert len(list((tmp_path / "logs").iterdir())) <= 11
+
+
+# Starts a group whose child computes for ever, on the one processor that it is told; says its pid.
+HOG = (
+    "import os, sys, time\n"
+    "from pathlib import Path\n"
+    "from artf_cli.supervise import Group\n"
+    "os.sched_setaffinity(0, {int(sys.argv[2])})\n"
+    "os.nice(int(sys.argv[3]))\n"
+    "with Group(Path(sys.argv[1]), grace_s=1) as group:\n"
+    "    group.start('hog', [sys.executable, '-c', 'while True: pass'])\n"
+    "    print(group.children[0].pid, flush=True)\n"
+    "    sys.stdin.read()\n"
+)
+
+
+def test_what_gives_way_does_so_in_a_session_of_its_own(tmp_path: Path) -> None:
+    """Where the kernel groups processes by session it heeds niceness within one alone."""
+    processor = str(min(os.sched_getaffinity(0)))
+    holders = []
+    for name, nice in (("first", "0"), ("nice", "15")):
+        (tmp_path / name).mkdir()
+        words = [sys.executable, "-c", HOG, str(tmp_path / name), processor, nice]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        holders.append(subprocess.Popen(words, text=True, **pipes))
+    try:
+        hogs = []
+        for holder in holders:
+            assert holder.stdout is not None
+            hogs.append(psutil.Process(int(holder.stdout.readline())))
+
+        def used() -> list[float]:
+            return [hog.cpu_times().user for hog in hogs]
+
+        assert until(lambda: min(used()) > 0.1)
+        before = used()
+        assert until(lambda: used()[0] > before[0] + 2, 60)
+        first, nice = (now - then for now, then in zip(used(), before))
+        # By sched(7) a seventh or so for each of the first one's seconds; a whole one without.
+        assert nice < first / 4
+    finally:
+        for holder in holders:
+            holder.communicate()

@@ -14,6 +14,18 @@ import sys
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
+def _stay_nice() -> None:
+    """Gives this process's session its niceness, which counts within a session alone (sched(7))."""
+    nice = os.getpriority(os.PRIO_PROCESS, 0)
+    if nice:
+        try:
+            with open("/proc/self/autogroup", "w") as group:
+                group.write(str(nice))
+        except OSError:
+            # This kernel groups nothing by session.
+            pass
+
+
 def main() -> None:
     """Ties this process to its parent and becomes the command; exits 127 when it cannot."""
     starter = int(sys.argv[1])
@@ -24,6 +36,7 @@ def main() -> None:
     if os.getppid() != starter:
         # The starter died before prctl: nobody will ever signal us.
         sys.exit("the process that started this one is gone")
+    _stay_nice()
     try:
         os.execv(command[0], command)
     except OSError as error:
