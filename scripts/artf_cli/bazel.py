@@ -189,7 +189,7 @@ def _search_paths() -> list[str]:
     not, and then another PATH must not compile everything again.
     """
     compiler = shutil.which(os.environ.get("CC") or "gcc")
-    if compiler is None or Path(compiler).parent in _SYSTEM:
+    if compiler is None or Path(compiler).resolve().parent in _SYSTEM:
         return []
     names = [name for name in ("PATH", "LD_LIBRARY_PATH") if os.environ.get(name)]
     return [f"--{kind}={name}" for name in names for kind in ("action_env", "host_action_env")]

@@ -245,9 +245,13 @@ def test_a_compiler_of_a_module_finds_what_its_module_has(
     module.mkdir()
     (module / "gcc").write_text("#!/bin/sh\n")
     (module / "gcc").chmod(0o755)
+    links = told.with_name("links")
+    links.mkdir()
+    (links / "gcc").symlink_to("/usr/bin/gcc")
     monkeypatch.setenv("LD_LIBRARY_PATH", "/opt/lib")
-    monkeypatch.setenv("PATH", f"/usr/bin:{module}")
-    assert not any("action_env" in each for each in arguments(told))
+    for path in (f"/usr/bin:{module}", f"{links}:/usr/bin"):
+        monkeypatch.setenv("PATH", path)
+        assert not any("action_env" in each for each in arguments(told))
     passed = [
         "--action_env=PATH",
         "--host_action_env=PATH",
