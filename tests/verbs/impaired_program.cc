@@ -294,8 +294,14 @@ int Exchange(Socket socket, bool first, size_t size, const std::string& name) {
   socket.Send("done");
   socket.Receive();
   CloseNow(*connection);
-  socket.Flush();
-  if (first) socket.Linger();
+  // The first one has the other's last word, and so may not ask for an answer to its own: one that
+  // is lost is not sent again by a host that has ended. It stays, and sends again what was not
+  // received.
+  if (first) {
+    socket.Linger();
+  } else {
+    socket.Flush();
+  }
   return 0;
 }
 
