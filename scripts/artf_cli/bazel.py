@@ -30,11 +30,12 @@ _ANSWER_S = 120.0
 _FETCH_S = 900.0
 #: Variables that a user may set.
 JOBS, BAZELRC = "ARTF_JOBS", "ARTF_BAZELRC"
-_SYSTEM = (Path("/usr/bin"), Path("/bin"), Path("/usr/local/bin"))
+# Where a distribution has its own programs.
+_SYSTEM = (Path("/usr/bin"), Path("/bin"))
 _STUBBED = ("rules_cc", "rules_java")
 # Debian's Bazel 7 brings along the rules that others fetch, and tells Bazel so here.
 _DEBIANS_RC = Path("/etc/bazel/bazelrc")
-_OVERRIDE = re.compile(r"--override_module=(\S+)")
+_OVERRIDE = re.compile(r"^[^#\n]*--override_module=(\S+)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,8 @@ def _ask(path: Path, env: Mapping[str, str], seconds: float) -> tuple[str | None
             text=True,
             errors="replace",
             env={**os.environ, **env},
+            # Where it will build: bazelisk heeds a .bazelversion of the folder.
+            cwd=REPO,
             timeout=seconds,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -80,43 +83,61 @@ def _supported(version: str | None) -> bool:
 
 def _examine(path: Path, why: str) -> BazelChoice | None:
     """A choice when `path` is a Bazel that we can use, as it is or told which version to be."""
-    # bazelisk, also under the name bazel, takes the newest Bazel unless told, and fetches it.
-    told = {"USE_BAZEL_VERSION": pins.load().bazelisk.bazel}
-    for env, seconds in (({}, _ANSWER_S), (told, _FETCH_S)):
-        if path.name == "bazelisk" and not env:
-            continue
-        version, _ = _ask(path, env, seconds)
-        if version and _supported(version):
-            return BazelChoice(path, version, why, env)
-    return None
+    pin = pins.load().bazelisk
+    told = {"USE_BAZEL_VERSION": pin.bazel, "BAZELISK_VERIFY_SHA256": pin.bazel_sha256}
+    # bazelisk, also under the name bazel, fetches the newest Bazel unless told.
+    plain = path.name != "bazelisk" or "USE_BAZEL_VERSION" in os.environ
+    version = _ask(path, {}, _ANSWER_S)[0] if plain else None
+    if version and _supported(version):
+        return BazelChoice(path, version, why)
+    if plain and version is None:
+        return None
+    note(f"asking {path} for Bazel {pin.bazel}, which bazelisk may have to fetch")
+    version = _ask(path, told, _FETCH_S)[0]
+    return BazelChoice(path, version, why, told) if version and _supported(version) else None
 
 
-def _fetched() -> BazelChoice | None:
-    """The pinned bazelisk with the pinned Bazel; None, with a note, where they are out of reach."""
+def _pinned() -> BazelChoice | None:
+    """The pinned Bazel, where it was fetched before; an ArtfError: its bytes have changed."""
+    pin = pins.load().bazelisk
+    # bazelisk's own layout. It would run Bazel as a child, which outlives a killed bazelisk.
+    path = _home() / "downloads" / "sha256" / pin.bazel_sha256 / "bin" / "bazel"
+    if not path.exists():
+        return None
+    pins.verify(path, pin.bazel_sha256, f"delete {_home()} and run again")
+    return BazelChoice(path, pin.bazel, "the pinned one, which bazelisk fetched")
+
+
+def _home() -> Path:
+    return cache_dir() / "bazelisk"
+
+
+def _fetch() -> BazelChoice | None:
+    """As `_pinned`, fetched by the pinned bazelisk; None, with a note, where that is in vain."""
     pin = pins.load().bazelisk
     env = {"USE_BAZEL_VERSION": pin.bazel, "BAZELISK_VERIFY_SHA256": pin.bazel_sha256}
-    env["BAZELISK_HOME"] = os.environ.get("BAZELISK_HOME") or str(cache_dir() / "bazelisk")
     note(f"no Bazel of version 4 to 7 on PATH; asking bazelisk for {pin.bazel} (once)")
     try:
         path = fetch.bazelisk(pin)
     except fetch.NotReached as error:
         note(f"bazelisk is out of reach: {error}")
         return None
-    version, last = _ask(path, env, _FETCH_S)
-    if version and _supported(version):
-        return BazelChoice(path, version, "the pinned bazelisk fetched it", env)
-    note(f"bazelisk got no Bazel {pin.bazel}: {last}")
-    return None
+    _, last = _ask(path, {**env, "BAZELISK_HOME": str(_home())}, _FETCH_S)
+    choice = _pinned()
+    if choice is None:
+        note(f"bazelisk got no Bazel {pin.bazel}: {last}")
+    return choice
 
 
 def find() -> BazelChoice | None:
-    """The Bazel that is here: `ARTF_BAZEL`, else the first usable one on PATH.
+    """The Bazel that is here: `ARTF_BAZEL`, else the first usable one on PATH, else the pinned one
+    if it was fetched before.
 
     An ArtfError says that the one which `ARTF_BAZEL` names cannot be used.
     """
     named = os.environ.get("ARTF_BAZEL")
     if named:
-        choice = _examine(Path(named), "ARTF_BAZEL names it")
+        choice = _examine(Path(named).absolute(), "ARTF_BAZEL names it")
         if choice is None:
             raise ArtfError(
                 f"ARTF_BAZEL={named} is not a Bazel of version 4 to 7", "name another or unset it"
@@ -124,10 +145,10 @@ def find() -> BazelChoice | None:
         return choice
     for name in ("bazel", "bazelisk", "bazel-bootstrap"):
         found = shutil.which(name)
-        choice = _examine(Path(found), f"{name} on PATH") if found else None
+        choice = _examine(Path(found).absolute(), f"{name} on PATH") if found else None
         if choice is not None:
             return choice
-    return None
+    return _pinned()
 
 
 def ensure() -> BazelChoice:
@@ -135,7 +156,7 @@ def ensure() -> BazelChoice:
 
     An ArtfError has the command when that cannot be installed.
     """
-    choice = find() or _fetched()
+    choice = find() or _fetch()
     if choice is None:
         apt_install("Bazel 4 to 7", [PACKAGE])
         choice = find()
@@ -155,8 +176,9 @@ def _arguments(choice: BazelChoice, settings: dict[str, str]) -> list[str]:
     if choice.major >= 7:
         # So a module has no say any more, and what the rc says of modules must be said again.
         arguments += ["--noenable_bzlmod"]
-        rc = _DEBIANS_RC.read_text() if _DEBIANS_RC.exists() else ""
-        arguments += [f"--override_repository={found}" for found in _OVERRIDE.findall(rc)]
+        if choice.path.resolve().parent in _SYSTEM and _DEBIANS_RC.exists():
+            found = _OVERRIDE.findall(_DEBIANS_RC.read_text())
+            arguments += [f"--override_repository={each}" for each in found]
     return arguments
 
 
@@ -165,8 +187,8 @@ def _own_rc() -> list[str]:
     named = os.environ.get(BAZELRC)
     if not named:
         return []
-    path = Path(named).expanduser().resolve()
-    if not path.is_file():
+    path = Path(named).absolute()
+    if path.is_dir() or not path.exists():
         raise ArtfError(f"{BAZELRC}={named} is no file", "name a bazelrc, or unset it")
     return [f"--bazelrc={path}"]
 
@@ -176,7 +198,7 @@ def _jobs() -> list[str]:
     named = os.environ.get(JOBS)
     if not named:
         return []
-    if not named.isdecimal() or int(named) == 0:
+    if not re.fullmatch("[1-9][0-9]{0,3}", named):
         raise ArtfError(f"{JOBS}={named} is no number of compilers", "name one from 1, or unset it")
     # Bazel's own --jobs stays high (build/bazelrc); this is what bounds those that run.
     return [f"--local_cpu_resources={named}"]
@@ -185,14 +207,37 @@ def _jobs() -> list[str]:
 def _search_paths() -> list[str]:
     """Actions see PATH and LD_LIBRARY_PATH where the compiler is none of the system's.
 
-    One of a module or of conda may find its assembler or its libraries by them. The system's does
-    not, and then another PATH must not compile everything again.
+    One of a module or of conda may find its assembler by them, and what it compiles for the build
+    its C++ library. The system's need neither, and then another PATH must not compile everything
+    again.
     """
-    compiler = shutil.which(os.environ.get("CC") or "gcc")
-    if compiler is None or Path(compiler).resolve().parent in _SYSTEM:
+    named = os.environ.get("CC") or "gcc"
+    if len(named.split()) > 1:
+        raise ArtfError(f"CC={named} is more than a program", "name one, or a script that runs it")
+    found = shutil.which(named)
+    if found is None or {Path(found).parent, Path(found).resolve().parent} & set(_SYSTEM):
         return []
-    names = [name for name in ("PATH", "LD_LIBRARY_PATH") if os.environ.get(name)]
-    return [f"--{kind}={name}" for name in names for kind in ("action_env", "host_action_env")]
+    values = {name: os.environ.get(name, "") for name in ("PATH", "LD_LIBRARY_PATH")}
+    ask = [found, "-print-file-name=libstdc++.so.6"]
+    library = Path(subprocess.run(ask, capture_output=True, text=True).stdout.strip())
+    # Without a path: it has none of its own.
+    if library.is_absolute():
+        own = [str(library.resolve().parent), values["LD_LIBRARY_PATH"]]
+        values["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, own))
+    return [
+        f"--{kind}={name}={value}"
+        for name, value in values.items()
+        if value
+        for kind in ("action_env", "host_action_env")
+    ]
+
+
+def local_settings() -> tuple[list[str], list[str]]:
+    """Bazel's options before and after its command, by what the user has set on this machine.
+
+    An ArtfError names a setting that is wrong.
+    """
+    return _own_rc(), [*_jobs(), *_search_paths()]
 
 
 def build(choice: BazelChoice, target: str, settings: dict[str, str], config: str = "") -> Path:
@@ -208,8 +253,9 @@ def build(choice: BazelChoice, target: str, settings: dict[str, str], config: st
     out.mkdir(parents=True, exist_ok=True)
     command: list[str | Path] = [choice.path, "--batch", f"--output_user_root={cache / 'bazel'}"]
     # The system rc stays: Debian's says where its Bazel keeps its parts.
-    command += ["--nohome_rc", f"--bazelrc={BUILD / 'bazelrc'}", *_own_rc()]
-    command += ["build", *_arguments(choice, settings), *_jobs(), *_search_paths()]
+    before, after = local_settings()
+    command += ["--nohome_rc", f"--bazelrc={BUILD / 'bazelrc'}", *before]
+    command += ["build", *_arguments(choice, settings), *after]
     command.append(f"--symlink_prefix={out}/")
     command += ["--color=no", "--curses=no", "--show_progress_rate_limit=10", target]
     if config:

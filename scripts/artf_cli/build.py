@@ -79,6 +79,8 @@ def _compile(
     manifest = pins.load()
     pin = manifest.wheel(base, python)
     _check_disk()
+    # Before the downloads.
+    bazel.local_settings()
     with stage("check the patches", seconds):
         patches.lint()
     with stage("build tools", seconds):
@@ -117,7 +119,7 @@ def sanitized(base: str = "tensorflow-cpu", python: str | None = None) -> Path:
 
 
 def build(base: str = "tensorflow-cpu", python: str | None = None) -> Built:
-    """Builds the wheel for `python` (such as `cp311`; default: the newest of ours found here).
+    """Builds the wheel for `python` (such as `cp311`; by default `default_python`'s).
 
     Raises ArtfError when something is missing or wrong; `dist/` then is as it was.
     """

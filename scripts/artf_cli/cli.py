@@ -30,6 +30,7 @@ from artf_cli.options import (
     list_option,
     local_build_options,
     python_option,
+    refuse_local,
 )
 from artf_cli.testing import full as full_module
 from artf_cli.testing import report
@@ -77,6 +78,7 @@ def quickstart_command(
         raise click.UsageError("--protocols is not for --container, which trains over grpc+ar")
     train.check(protocols)
     if container:
+        refuse_local(context)
         _container_quickstart(base, python, layout or training.LAYOUTS[0], as_json)
         return
     # Before minutes of compiling a wheel that nothing here could run.
@@ -142,13 +144,20 @@ def _container_quickstart(base: str, python: str | None, layout: str, as_json: b
     "--pin-bases", is_flag=True, help="First record the registry's digests of the base images."
 )
 @json_option
+@click.pass_context
 def build_command(
-    base: str, python: str | None, container: bool, pin_bases: bool, as_json: bool
+    context: click.Context,
+    base: str,
+    python: str | None,
+    container: bool,
+    pin_bases: bool,
+    as_json: bool,
 ) -> None:
     """Builds the wheel into dist/ from the pinned sources."""
     if pin_bases and not container:
         raise click.UsageError("--pin-bases is for --container")
     if container:
+        refuse_local(context)
         found = engine.find()
         if pin_bases:
             for name in bases.record(found):

@@ -20,12 +20,13 @@ base_option = click.option(
     show_default=True,
     help="The upstream wheel that ours is made from.",
 )
-_PYTHON_HELP = "The Python of the wheel [default: this one's, else the newest found]."
+_PYTHON_HELP = "The Python of the wheel [default: this one's, else the newest here, else cp311]."
 python_option = click.option("--python", type=click.Choice(build.PYTHONS), help=_PYTHON_HELP)
 
 
 def _is_here(context: click.Context, parameter: click.Parameter, tag: str | None) -> str | None:
-    interpreters.need(tag or build.default_python())
+    if not context.resilient_parsing:
+        interpreters.need(tag or build.default_python())
     return tag
 
 
@@ -46,7 +47,7 @@ def _variable(name: str) -> Callable[[click.Context, click.Parameter, object], N
 
 
 def local_build_options(command: _Command) -> _Command:
-    """How a build runs on this machine: nothing of it changes the wheel."""
+    """How Bazel runs on this machine."""
     jobs = click.option(
         "--jobs",
         type=click.IntRange(min=1),
@@ -62,6 +63,13 @@ def local_build_options(command: _Command) -> _Command:
         help=f"A file that Bazel reads after the project's [{bazel.BAZELRC}].",
     )
     return jobs(own(command))
+
+
+def refuse_local(context: click.Context) -> None:
+    """A UsageError where `local_build_options` are given, which a container's build has not."""
+    for name in ("jobs", "bazelrc"):
+        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"--{name} is not for --container")
 
 
 def split_words(context: click.Context, option: click.Parameter, value: str) -> list[str]:

@@ -172,7 +172,7 @@ def move(tree: str, root: Path, revision: str) -> None:
     with tempfile.TemporaryDirectory(prefix="artf-pins-") as folder:
         then = Path(folder) / PINS.name
         then.write_text(_git(REPO, "show", f"{revision}:{PINS.relative_to(REPO)}"))
-        _edit(tree, root, pins.load(then).sources)
+        _edit(tree, root, pins.sources_then(then))
     _git(root, "tag", "before", "pristine")
     _git(root, "branch", "patched")
     _git(root, "checkout", "-q", "--detach", "before")

@@ -6,7 +6,7 @@ import hashlib
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field, StringConstraints
+from pydantic import BaseModel, Field, StringConstraints
 
 from artf_cli import tables
 from artf_cli.errors import ArtfError
@@ -115,6 +115,17 @@ def verify(path: Path, sha256: str, cure: str) -> None:
 def load(path: Path = PINS) -> Manifest:
     """Reads and validates the manifest; an ArtfError names the first wrong entry."""
     return tables.load(path, Manifest)
+
+
+class _Pinned(BaseModel):
+    """The part of a manifest that those of all revisions have."""
+
+    sources: dict[Name, Source]
+
+
+def sources_then(path: Path) -> dict[str, Source]:
+    """The sources of another revision's manifest, which may lack what today's has."""
+    return dict(tables.load(path, _Pinned).sources)
 
 
 def verify_local(manifest: Manifest) -> None:

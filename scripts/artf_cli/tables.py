@@ -23,7 +23,7 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-_Table = TypeVar("_Table", bound=Strict)
+_Table = TypeVar("_Table", bound=BaseModel)
 
 
 def load(path: Path, model: type[_Table]) -> _Table:

@@ -135,14 +135,15 @@ def lock(path: Path, doing: str) -> "Iterator[int]":
         ) from None
     with guard:
         try:
-            fcntl.flock(guard, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            say(f"another artf {doing}; waiting for it")
-            fcntl.flock(guard, fcntl.LOCK_EX)
+            try:
+                fcntl.flock(guard, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                say(f"another artf {doing}; waiting for it")
+                fcntl.flock(guard, fcntl.LOCK_EX)
         except OSError as wrong:
             raise FetchError(
-                f"the file system of the cache {path.parent} has no flock ({wrong})",
-                "set ARTF_CACHE to a folder on one that has, as a disk of this node's own",
+                f"the file system of the cache {path.parent} locks no file (flock: {wrong})",
+                "set ARTF_CACHE to a folder on one that does, as a disk of this node's own",
             ) from None
         yield guard.fileno()
 

@@ -20,7 +20,9 @@ def _lean(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
 def _movable(program: bytes, library: Path) -> bytes:
     """A program that looks for its shared library beside it, not where it was installed."""
     installed = os.fsencode(library) + b"\0"
-    return program.replace(installed, b"$ORIGIN/../lib".ljust(len(installed), b"\0"))
+    beside = b"$ORIGIN/../lib\0"
+    assert len(beside) <= len(installed) or installed not in program, f"{library} is too short"
+    return program.replace(installed, beside.ljust(len(installed), b"\0"))
 
 
 def packed() -> bytes:

@@ -98,7 +98,10 @@ def bazelisk(tmp_path_factory: pytest.TempPathFactory) -> Path:
     version = PINNED.url.split("/v")[-1].split("/")[0]
     command = [npm, "pack", "--silent", f"@bazel/bazelisk@{version}"]
     packed = subprocess.run(command, cwd=folder, capture_output=True, text=True)
-    assert packed.returncode == 0, packed.stderr
+    if packed.returncode != 0:
+        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(
+            f"npm brings no bazelisk here: {packed.stderr.strip()[-300:]}"
+        )
     with tarfile.open(folder / packed.stdout.split()[-1]) as archive:
         stream = archive.extractfile("package/bazelisk-linux_amd64")
         assert stream is not None
@@ -120,7 +123,7 @@ class Nowhere:
     def __init__(
         self, mirror: Path, address: str, bazelisk: Path, patch: pytest.MonkeyPatch
     ) -> None:
-        self.cache = mirror.parent / "cache"
+        self.home = mirror.parent / "cache" / "bazelisk"
         self.notes: list[str] = []
         self.asked: list[list[str]] = []
         self.bazelisk = mirror / "bazelisk"
@@ -132,11 +135,14 @@ class Nowhere:
         manifest = pins.load().model_copy(update={"bazelisk": PINNED.model_copy(update=there)})
         patch.setattr(pins, "load", lambda: manifest)
         patch.setattr(bazel, "note", self.notes.append)
-        patch.setattr(bazel, "find", lambda: None)
         patch.setattr(bazel, "apt_install", lambda what, packages: self.asked.append(packages))
+        for name in list(os.environ):
+            if name.startswith("BAZELISK_") or name.lower().endswith("_proxy"):
+                patch.delenv(name)
+        patch.delenv("ARTF_BAZEL", raising=False)
         patch.setenv("BAZELISK_BASE_URL", f"{address}/bazel")
-        patch.setenv("ARTF_CACHE", str(self.cache))
-        patch.delenv("BAZELISK_HOME", raising=False)
+        patch.setenv("ARTF_CACHE", str(self.home.parent))
+        patch.setenv("PATH", str(mirror / "empty"))
 
 
 @pytest.fixture
@@ -151,18 +157,23 @@ def nowhere(tmp_path: Path, bazelisk: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_where_there_is_none_the_pinned_bazelisk_fetches_the_pinned_one(nowhere: Nowhere) -> None:
+    assert bazel.find() is None
     choice = bazel.ensure()
-    assert choice.version == PINNED.bazel
-    assert choice.why == "the pinned bazelisk fetched it"
-    assert pins.sha256_of(choice.path) == PINNED.sha256
+    assert (choice.version, choice.env) == (PINNED.bazel, {})
+    assert choice.why == "the pinned one, which bazelisk fetched"
+    assert choice.path.read_bytes() == nowhere.bazel.read_bytes()
+    assert choice.path.is_relative_to(nowhere.home)
     assert nowhere.asked == []
-    home = nowhere.cache / "bazelisk"
-    assert choice.env["BAZELISK_HOME"] == str(home)
-    assert any(path.is_file() for path in home.rglob("*"))
-    # The second time neither is fetched.
+    assert [note for note in nowhere.notes if "(once)" in note] == nowhere.notes[:1]
+    # The second time neither is fetched, and it is found by who fetches nothing.
     nowhere.bazelisk.unlink()
     nowhere.bazel.unlink()
-    assert bazel.ensure() == choice
+    nowhere.notes.clear()
+    assert bazel.find() == bazel.ensure() == choice
+    assert len(nowhere.notes) == 1
+    choice.path.write_text("#!/bin/sh\necho bazel 7.7.1, changed\n")
+    with pytest.raises(ArtfError, match=f"pins.toml says .*; delete {nowhere.home} and run again"):
+        bazel.find()
 
 
 def test_a_bazel_with_other_bytes_is_not_run(nowhere: Nowhere) -> None:
@@ -197,8 +208,14 @@ def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     fake.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > {tmp_path}/told\n')
     fake.chmod(0o755)
     monkeypatch.setenv("ARTF_CACHE", str(tmp_path / "cache"))
-    for name in (bazel.JOBS, bazel.BAZELRC, "CC"):
+    for name in (bazel.JOBS, bazel.BAZELRC, "CC", "LD_LIBRARY_PATH"):
         monkeypatch.delenv(name, raising=False)
+    system = tmp_path / "system"
+    system.mkdir()
+    for name in ("gcc", "sh"):
+        (system / name).symlink_to(str(shutil.which(name)))
+    monkeypatch.setattr(bazel, "_SYSTEM", (system,))
+    monkeypatch.setenv("PATH", str(system))
     return tmp_path / "told"
 
 
@@ -226,6 +243,9 @@ def test_a_build_has_the_users_jobs_and_rc(told: Path, monkeypatch: pytest.Monke
     [
         (bazel.JOBS, "0", "ARTF_JOBS=0 is no number of compilers"),
         (bazel.JOBS, "all", "ARTF_JOBS=all is no number of compilers"),
+        (bazel.JOBS, "\uff13", "ARTF_JOBS=\uff13 is no number of compilers"),
+        (bazel.BAZELRC, "~nosuchuser/rc", "ARTF_BAZELRC=~nosuchuser/rc is no file"),
+        ("CC", "ccache gcc", "CC=ccache gcc is more than a program"),
         (bazel.BAZELRC, "/no/such/rc", "ARTF_BAZELRC=/no/such/rc is no file"),
     ],
 )
@@ -241,29 +261,34 @@ def test_a_compiler_of_a_module_finds_what_its_module_has(
     told: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its assembler on PATH, its libraries by LD_LIBRARY_PATH; the system's needs neither."""
-    module = told.with_name("module")
-    module.mkdir()
-    (module / "gcc").write_text("#!/bin/sh\n")
+
+    def passed(**variables: str) -> list[str]:
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        return [each for each in arguments(told) if "action_env" in each]
+
+    system, module, links = (told.with_name(name) for name in ("system", "module", "links"))
+    library = module / "lib/libstdc++.so.6"
+    library.parent.mkdir(parents=True)
+    library.touch()
+    (module / "gcc").write_text(f"#!/bin/sh\necho {library}\n")
     (module / "gcc").chmod(0o755)
-    links = told.with_name("links")
     links.mkdir()
-    (links / "gcc").symlink_to("/usr/bin/gcc")
-    monkeypatch.setenv("LD_LIBRARY_PATH", "/opt/lib")
-    for path in (f"/usr/bin:{module}", f"{links}:/usr/bin"):
-        monkeypatch.setenv("PATH", path)
-        assert not any("action_env" in each for each in arguments(told))
-    passed = [
-        "--action_env=PATH",
-        "--host_action_env=PATH",
-        "--action_env=LD_LIBRARY_PATH",
-        "--host_action_env=LD_LIBRARY_PATH",
+    (links / "gcc").symlink_to(system / "gcc")
+    monkeypatch.setattr(bazel, "_SYSTEM", (system, (links / "gcc").resolve().parent))
+    assert passed(LD_LIBRARY_PATH="/opt/lib", PATH=f"{system}:{module}") == []
+    assert passed(PATH=f"{links}:{system}") == []
+    path = f"{module}:{system}"
+    assert passed(PATH=path) == [
+        f"--action_env=PATH={path}",
+        f"--host_action_env=PATH={path}",
+        f"--action_env=LD_LIBRARY_PATH={library.parent}:/opt/lib",
+        f"--host_action_env=LD_LIBRARY_PATH={library.parent}:/opt/lib",
     ]
-    monkeypatch.setenv("PATH", f"{module}:/usr/bin")
-    assert [each for each in arguments(told) if "action_env" in each] == passed
-    monkeypatch.setenv("PATH", "/usr/bin")
-    monkeypatch.setenv("CC", str(module / "gcc"))
-    monkeypatch.delenv("LD_LIBRARY_PATH")
-    assert [each for each in arguments(told) if "action_env" in each] == passed[:2]
+    # One without a C++ library of its own says the bare name.
+    (module / "gcc").write_text("#!/bin/sh\necho libstdc++.so.6\n")
+    found = passed(PATH=str(system), CC=str(module / "gcc"), LD_LIBRARY_PATH="")
+    assert found == [f"--action_env=PATH={system}", f"--host_action_env=PATH={system}"]
 
 
 def test_bazel_7_has_the_rules_that_debian_brings(
@@ -271,8 +296,12 @@ def test_bazel_7_has_the_rules_that_debian_brings(
 ) -> None:
     """Debian's tells of them as modules, which a WORKSPACE does not see."""
     rc = told.with_name("rc")
-    rc.write_text("# offline\ncommon --override_module=rules_cc=/usr/share/bazel/rules/cc\n")
+    rc.write_text(
+        "# common --override_module=platforms=/gone\n"
+        "common --override_module=rules_cc=/usr/share/bazel/rules/cc\n"
+    )
     monkeypatch.setattr(bazel, "_DEBIANS_RC", rc)
+    monkeypatch.setattr(bazel, "_SYSTEM", (told.parent,))
 
     def overridden(version: str) -> list[str]:
         found = arguments(told, version)
@@ -281,5 +310,6 @@ def test_bazel_7_has_the_rules_that_debian_brings(
     assert overridden("7.7.1") == ["--override_repository=rules_cc=/usr/share/bazel/rules/cc"]
     assert overridden("6.5.0") == []
     assert [each.split("=")[1] for each in overridden("4.2.3")] == ["rules_cc", "rules_java"]
-    rc.unlink()
+    # Upstream's, or one of bazelisk's, is none of Debian's.
+    monkeypatch.setattr(bazel, "_SYSTEM", ())
     assert overridden("7.7.1") == []

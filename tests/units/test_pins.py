@@ -50,6 +50,14 @@ def test_a_broken_entry_is_named(tmp_path: Path, old: str, new: str, named: str)
         pins.load(path)
 
 
+def test_the_sources_of_an_older_manifest_are_read(tmp_path: Path) -> None:
+    """`patches edit --from`: today's tables were not there then, and others may have been."""
+    text = PINS.read_text()
+    path = tmp_path / "pins.toml"
+    path.write_text("[sources" + text.partition("[sources")[2].partition("[bazelisk]")[0])
+    assert pins.sources_then(path) == pins.load().sources
+
+
 def test_the_bases_are_the_build_arguments_of_the_dockerfiles() -> None:
     named: dict[str, str] = {}
     for file in bases.FILE.parent.glob("*.Dockerfile"):

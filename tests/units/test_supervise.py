@@ -296,3 +296,25 @@ def test_what_gives_way_does_so_in_a_session_of_its_own(tmp_path: Path) -> None:
     finally:
         for holder in holders:
             holder.communicate()
+
+
+def test_who_is_not_root_waits_to_give_way(tmp_path: Path) -> None:
+    """Without CAP_SYS_ADMIN the kernel takes ten such wishes a second, all processes together."""
+    if not Path("/proc/self/autogroup").exists():
+        pytest.skip("this kernel does not group processes by session")
+    program = (
+        "import os, sys\n"
+        "from pathlib import Path\n"
+        "from artf_cli.supervise import Group\n"
+        "os.nice(7)\n"
+        "with Group(Path(sys.argv[1])) as group:\n"
+        "    show = ['/bin/cat', '/proc/self/autogroup']\n"
+        "    children = [group.start(f'child{i}', show) for i in range(8)]\n"
+        "    for child in children:\n"
+        "        child.process.wait()\n"
+        "        print(child.stdout.read_text(), end='')\n"
+    )
+    command = ["setpriv", "--bounding-set=-sys_admin", sys.executable, "-c", program, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    said = [line.split()[1:] for line in done.stdout.splitlines()]
+    assert said == [["nice", "7"]] * 8, done.stdout + done.stderr

@@ -444,9 +444,9 @@ def test_a_file_system_without_flock_is_said(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (1, "")
     said = [line for line in done.stderr.splitlines() if "flock" in line]
     assert said == done.stderr.splitlines()[-1:], done.stderr
-    assert f": the file system of the cache {cache}/environments has no flock (" in said[0]
+    assert f": the file system of the cache {cache}/environments locks no file (flock: " in said[0]
     assert said[0].endswith(
-        "; set ARTF_CACHE to a folder on one that has, as a disk of this node's own"
+        "; set ARTF_CACHE to a folder on one that does, as a disk of this node's own"
     )
 
 

@@ -10,20 +10,27 @@ import ctypes
 import os
 import signal
 import sys
+import time
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
+_AUTOGROUP_TRIES = 100
 
 
 def _stay_nice() -> None:
     """Gives this process's session its niceness, which counts within a session alone (sched(7))."""
     nice = os.getpriority(os.PRIO_PROCESS, 0)
-    if nice:
+    if not nice or not os.path.exists("/proc/self/autogroup"):
+        return
+    for _ in range(_AUTOGROUP_TRIES):
         try:
             with open("/proc/self/autogroup", "w") as group:
                 group.write(str(nice))
+            return
+        except BlockingIOError:
+            # Who is not root may do so ten times a second, all processes together.
+            time.sleep(0.05)
         except OSError:
-            # This kernel groups nothing by session.
-            pass
+            return
 
 
 def main() -> None:
