@@ -105,6 +105,8 @@ def test_quickstart_on_each_debian(
     (tmp_path / "python.tar.gz").write_bytes(archive)
     listed = managed_python.listed(archive, "file:///mirror/python.tar.gz")
     (tmp_path / "pythons.json").write_text(listed)
+    # pytest's folders are for who made them alone.
+    tmp_path.chmod(0o755)
     words = ["--volume", f"{clone}:/repo:ro", "--volume", f"{tmp_path}:/mirror:ro"]
     words += ["--env", "UV_PYTHON_DOWNLOADS_JSON_URL=/mirror/pythons.json"]
     with own_engine.run_online(image, *words) as machine:
@@ -118,7 +120,7 @@ def test_quickstart_on_each_debian(
         done = machine.run(command, user, "/work/repo", False, _LIMIT_S)
         seconds = time.monotonic() - begin
         tools = "g++ --version | head -1; python3 --version; ls ~/.cache/artf/pythons"
-        tools += "; dpkg-query -W -f '${Package} ${Version}\\n' 'libproto*'"
+        tools += "; dpkg-query -W -f '${Package} ${Version}\\n' libprotoc-dev protobuf-compiler"
         found = machine.run(tools, user, check=False).stdout
     said = f"{done.stdout}{done.stderr}[status {done.returncode}, {seconds:.0f} s]\n{found}"
     keep(f"{image.partition(':')[2]}-{user}", said)
@@ -127,4 +129,4 @@ def test_quickstart_on_each_debian(
     assert {run["protocol"] for run in runs} == {"grpc", "grpc+ar"}
     assert all(run["accuracy"] >= LEAST_ACCURACY for run in runs), runs
     assert re.search(r"^artf: Bazel [47]\.", said, re.M), said
-    assert not re.search(r"^libproto\S* \S", found, re.M), found
+    assert "proto" not in found, found
