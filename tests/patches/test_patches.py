@@ -231,12 +231,18 @@ class NewPin:
         subprocess.run(["git", *arguments], cwd=folder, env=env, check=True, capture_output=True)
 
     def _pin(self, version: str) -> None:
-        (self.root / "build/pins.toml").write_text(version)
+        """Of another time: it lacks most of today's tables, and has one that today's lacks."""
+        none = f'sha256 = "{"0" * 64}"\n'
+        (self.root / "build/pins.toml").write_text(
+            f'[sources.grpc]\nversion = "{version}"\ndelta_paths = ["a.txt", "b.txt"]\n'
+            f'[sources.grpc.upstream]\nurl = "https://localhost/grpc"\n{none}'
+            f'[sources.grpc.debian]\npackage = "grpc"\nsuite = "sid"\nfile = "grpc"\n{none}'
+            "[of.another.time]\n"
+        )
 
-    def _load(self, path: Path | None = None) -> pins.Manifest:
-        version = (path or self.root / "build/pins.toml").read_text()
-        source = pins.Source.model_construct(version=version, delta_paths=("a.txt", "b.txt"))
-        return pins.Manifest.model_construct(sources={"grpc": source})
+    def _load(self) -> pins.Manifest:
+        found = pins.sources_then(self.root / "build/pins.toml")
+        return pins.Manifest.model_construct(sources=found, tools={})
 
 
 @pytest.fixture

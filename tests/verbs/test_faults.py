@@ -176,10 +176,10 @@ def exchange(built: Path, case: str, size: int, link: Link) -> list[dict[str, st
     first = Guest([program, "first", str(PORT), str(size), case], GUEST)
     second = Guest([program, "second", ADDRESSES[0], str(PORT), str(size), case], GUEST)
     done = machine.run([first, second], link, timeout_s=200)
-    for each in done:
-        print(each.stdout, each.stderr)
-    assert [each.status for each in done] == [0, 0]
-    said = [values(each.stdout) for each in done]
+    for outcome in done:
+        print(outcome.stdout, outcome.stderr)
+    assert [outcome.status for outcome in done] == [0, 0]
+    said = [values(outcome.stdout) for outcome in done]
     for each in said:
         # Whatever happened, what came was right, and the next connection works.
         assert (each["wrong"], each.get("read_wrong", "0"), each["next"]) == ("0", "0", "ok")
