@@ -220,9 +220,11 @@ def _search_paths() -> list[str]:
     values = {name: os.environ.get(name, "") for name in ("PATH", "LD_LIBRARY_PATH")}
     ask = [found, "-print-file-name=libstdc++.so.6"]
     library = Path(subprocess.run(ask, capture_output=True, text=True).stdout.strip())
-    # Without a path: it has none of its own.
-    if library.is_absolute():
-        own = [str(library.resolve().parent), values["LD_LIBRARY_PATH"]]
+    # Without a path: it has none of its own. With a C library beside it: it is that of an older
+    # system to compile for, as docker/old-cc has one, and programs of this one must not load it.
+    folder = library.resolve().parent
+    if library.is_absolute() and not (folder / "libc.so.6").exists():
+        own = [str(folder), values["LD_LIBRARY_PATH"]]
         values["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, own))
     return [
         f"--{kind}={name}={value}"

@@ -285,6 +285,9 @@ def test_a_compiler_of_a_module_finds_what_its_module_has(
         f"--action_env=LD_LIBRARY_PATH={library.parent}:/opt/lib",
         f"--host_action_env=LD_LIBRARY_PATH={library.parent}:/opt/lib",
     ]
+    # Where a C library is beside it, it is an older system's.
+    (library.parent / "libc.so.6").touch()
+    assert [each.partition("=")[2] for each in passed()][-1] == "LD_LIBRARY_PATH=/opt/lib"
     # One without a C++ library of its own says the bare name.
     (module / "gcc").write_text("#!/bin/sh\necho libstdc++.so.6\n")
     found = passed(PATH=str(system), CC=str(module / "gcc"), LD_LIBRARY_PATH="")
