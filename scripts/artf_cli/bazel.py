@@ -218,13 +218,15 @@ def _search_paths() -> list[str]:
     if found is None or {Path(found).parent, Path(found).resolve().parent} & set(_SYSTEM):
         return []
     values = {name: os.environ.get(name, "") for name in ("PATH", "LD_LIBRARY_PATH")}
-    ask = [found, "-print-file-name=libstdc++.so.6"]
-    library = Path(subprocess.run(ask, capture_output=True, text=True).stdout.strip())
-    # Without a path: it has none of its own. With a C library beside it: it is that of an older
-    # system to compile for, as docker/old-cc has one, and programs of this one must not load it.
-    folder = library.resolve().parent
-    if library.is_absolute() and not (folder / "libc.so.6").exists():
-        own = [str(folder), values["LD_LIBRARY_PATH"]]
+    # The bare name where it has none of its own.
+    library = Path(_print(found, "-print-file-name=libstdc++.so.6"))
+    # One in the root of another system, to compile for, as docker/old-cc has it, is none that
+    # programs of this system may load.
+    sysroot = _print(found, "-print-sysroot").rstrip("/")
+    library = library.resolve() if library.is_absolute() else library
+    theirs = bool(sysroot) and Path(sysroot).resolve() in library.parents
+    if library.is_absolute() and not theirs:
+        own = [str(library.parent), values["LD_LIBRARY_PATH"]]
         values["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, own))
     return [
         f"--{kind}={name}={value}"
@@ -232,6 +234,10 @@ def _search_paths() -> list[str]:
         if value
         for kind in ("action_env", "host_action_env")
     ]
+
+
+def _print(compiler: str, option: str) -> str:
+    return subprocess.run([compiler, option], capture_output=True, text=True).stdout.strip()
 
 
 def local_settings() -> tuple[list[str], list[str]]:
@@ -285,5 +291,7 @@ def _first_error(log: Path) -> str:
     """What to tell a user: our own message if the repository rules had one, else Bazel's first."""
     lines = log.read_text(errors="replace").splitlines()
     ours = [line.split("artf: ", 1)[1] for line in lines if "artf: " in line and "; " in line]
-    found = ours or [line for line in lines if "error:" in line.lower()] or lines[-1:]
+    # Where a repository rule fails, what it said stands below Bazel's own first line.
+    theirs = [line.strip() for line in lines if line.startswith("Error in ")]
+    found = ours or theirs or [line for line in lines if "error:" in line.lower()] or lines[-1:]
     return found[0][:400] if found else "no message"

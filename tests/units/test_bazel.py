@@ -271,8 +271,13 @@ def test_a_compiler_of_a_module_finds_what_its_module_has(
     library = module / "lib/libstdc++.so.6"
     library.parent.mkdir(parents=True)
     library.touch()
-    (module / "gcc").write_text(f"#!/bin/sh\necho {library}\n")
-    (module / "gcc").chmod(0o755)
+
+    def answers(cxx: Path | str, sysroot: Path | str = "") -> None:
+        answer = f'case $1 in *sysroot) echo "{sysroot}";; *) echo "{cxx}";; esac'
+        (module / "gcc").write_text(f"#!/bin/sh\n{answer}\n")
+        (module / "gcc").chmod(0o755)
+
+    answers(library)
     links.mkdir()
     (links / "gcc").symlink_to(system / "gcc")
     monkeypatch.setattr(bazel, "_SYSTEM", (system, (links / "gcc").resolve().parent))
@@ -285,11 +290,11 @@ def test_a_compiler_of_a_module_finds_what_its_module_has(
         f"--action_env=LD_LIBRARY_PATH={library.parent}:/opt/lib",
         f"--host_action_env=LD_LIBRARY_PATH={library.parent}:/opt/lib",
     ]
-    # Where a C library is beside it, it is an older system's.
-    (library.parent / "libc.so.6").touch()
+    # In the root of another system.
+    answers(library, module)
     assert [each.partition("=")[2] for each in passed()][-1] == "LD_LIBRARY_PATH=/opt/lib"
     # One without a C++ library of its own says the bare name.
-    (module / "gcc").write_text("#!/bin/sh\necho libstdc++.so.6\n")
+    answers("libstdc++.so.6", told.with_name("elsewhere"))
     found = passed(PATH=str(system), CC=str(module / "gcc"), LD_LIBRARY_PATH="")
     assert found == [f"--action_env=PATH={system}", f"--host_action_env=PATH={system}"]
 
