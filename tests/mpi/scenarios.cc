@@ -84,41 +84,6 @@ void Crowd(Rank& rank) {
   for (One& one : sends) CheckOk(one.ended.Wait());
 }
 
-// A connection by which it is watched is cut, and its process lives. What it sends meanwhile is
-// received when it is found, else it would wait for ever; and then all goes on.
-void LostAndFound(Rank& rank) {
-  constexpr size_t kSize = 1 << 20;
-  Channel& channel = rank.channel();
-  if (rank.rank() == 1) {
-    rank.Give(0, kSize, 1);
-    rank.Give(0, kSize, 2);
-    (void)rank.NextSend(0);
-    rank.Give(0, kSize, 3);
-    return;
-  }
-  const auto refused = [&channel](const Tag& tag, Memory& memory) {
-    Ended ended;
-    channel.Receive(tag, memory.data(), kSize, nullptr, ended.done());
-    CheckCode(ended.Wait(), StatusCode::kUnavailable, "rank 1 of the MPI job is lost");
-  };
-  channel.AddWatch(1);
-  channel.AddWatch(1);
-  channel.EndWatch(1, true);
-  // Another watch stands.
-  rank.Take(1, kSize, 1);
-  channel.EndWatch(1, true);
-  {
-    Memory memory(kSize);
-    refused(rank.NextReceive(1), memory);
-    refused(rank.NextReceive(1), memory);
-  }
-  // Time for a first chunk.
-  std::this_thread::sleep_for(std::chrono::milliseconds(100));
-  channel.AddWatch(1);
-  rank.Take(1, kSize, 3);
-  channel.EndWatch(1, false);
-}
-
 // Nothing has come: its memory is back at once. What comes later is nobody's, and its sender does
 // not wait for ever.
 void CancelBefore(Rank& rank) {
@@ -381,7 +346,6 @@ const std::vector<Scenario>& Scenarios() {
       {"crowd", 3, 64 << 10, Crowd},
       {"cancel-before", 2, kChunkBytes, CancelBefore},
       {"cancel-midway", 2, 64 << 10, CancelMidway},
-      {"lost-and-found", 2, 64 << 10, LostAndFound},
       {"wrong-sizes", 2, 64 << 10, WrongSizes},
       {"refusals", 2, kChunkBytes, Refusals},
       {"early-and-own", 2, kChunkBytes, EarlyAndOwn},

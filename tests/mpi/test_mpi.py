@@ -25,7 +25,6 @@ SCENARIOS = {
     "crowd": 3,
     "cancel-before": 2,
     "cancel-midway": 2,
-    "lost-and-found": 2,
     "wrong-sizes": 2,
     "refusals": 2,
     "early-and-own": 2,

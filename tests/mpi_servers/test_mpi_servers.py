@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -231,40 +230,6 @@ def test_connections_of_servers_are_probed(new_mpi_cluster: ClusterFactory, mpi:
     (port,) = (int(each.rpartition(":")[2]) for each in cluster.spec["ps"])
     # The worker's alone go to the ps; the session's to the worker are stock at the client's end.
     assert eventually(lambda: len(probed({port})) >= 2 and all(probed({port})), 10), probed({port})
-
-
-def cut(port: int) -> int:
-    """Resets the TCP connections that a port accepted, at both ends; how many there were."""
-    command = ["ss", "-K", "-H", "-t", "state", "established", "sport", "=", f":{port}"]
-    said = subprocess.run(command, capture_output=True, text=True)
-    assert said.returncode == 0, said.stderr
-    return len(said.stdout.splitlines())
-
-
-@of_debian
-def test_a_connection_that_is_cut_is_no_death(new_mpi_cluster: ClusterFactory, mpi: str) -> None:
-    """The processes live, and find each other again by the next connection; over MPI as before."""
-    cluster = new_mpi_cluster(ps=1, worker=1)
-    (port,) = (int(each.rpartition(":")[2]) for each in cluster.spec["ps"])
-    with session_at(cluster.target()) as session:
-        step = large_step((PS, WORKER), 2)
-        assert session.run(step) == 0.0
-        for _ in range(3):
-            if cut(port) == 0:
-                pytest.skip("this kernel cuts no connection (ss -K: INET_DIAG_DESTROY)")
-            errors: list[str] = []
-
-            def runs(errors: list[str] = errors) -> bool:
-                try:
-                    return bool(session.run(step) == 0.0)
-                except (tf.errors.UnavailableError, tf.errors.CancelledError) as error:
-                    errors.append(error.message)
-                    return False
-
-            assert eventually(runs, 20), errors
-            before = cluster[WORKER].counters()["mpi_bytes_received"]
-            assert session.run(step) == 0.0
-            assert cluster[WORKER].counters()["mpi_bytes_received"] - before == 2 * MIB
 
 
 # --- at rest, and the end -------------------------------------------------------------------------

@@ -152,29 +152,11 @@ void Channel::Cancel(Id id) {
   (void)progress_->Post(&command);
 }
 
-// Holding watches_mu_ where a count has led to it: the thread must hear in this order.
-void Channel::TellOf(int rank, bool lost) {
+void Channel::Lose(int rank) {
   Command command;
-  command.kind = lost ? Command::Kind::kLose : Command::Kind::kFind;
+  command.kind = Command::Kind::kLose;
   command.rank = rank;
   (void)progress_->Post(&command);
 }
-
-void Channel::AddWatch(int rank) {
-  if (!progress_->Here().ok()) return;
-  std::lock_guard<std::mutex> lock(watches_mu_);
-  ++watches_[rank];
-  TellOf(rank, false);
-}
-
-void Channel::EndWatch(int rank, bool broke) {
-  if (!progress_->Here().ok()) return;
-  std::lock_guard<std::mutex> lock(watches_mu_);
-  if (--watches_[rank] > 0) return;
-  watches_.erase(rank);
-  if (broke) TellOf(rank, true);
-}
-
-void Channel::Lose(int rank) { TellOf(rank, true); }
 
 }  // namespace ar_grpc::mpi

@@ -5,9 +5,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <memory>
-#include <mutex>
 #include <utility>
 
 #include "third_party/ar_grpc/base/status.h"
@@ -90,13 +88,8 @@ class Channel {
   // Its `done` runs soon, with kCancelled unless it has run. A cancelled send is still sent: what
   // has begun cannot be taken back, and its receiver waits for it.
   void Cancel(Id id);
-  // Somebody watches whether the rank's process lives: by a TCP connection, since MPI need not
-  // notice. It is found, should it have been lost.
-  void AddWatch(int rank);
-  // One of those watches is over. Where it `broke` and there is no other, the rank is lost: what is
-  // on the way to and from it, and comes later, ends with kUnavailable, until it is found.
-  void EndWatch(int rank, bool broke);
-  // It is lost whoever watches it, until it is watched anew.
+  // The rank's process is known to have died (by its TCP connections; MPI need not notice): what is
+  // on the way to and from it, and comes later, ends with kUnavailable.
   void Lose(int rank);
 
   const Counts& counts() const;
@@ -108,13 +101,9 @@ class Channel {
 
  private:
   Id Begin(std::unique_ptr<Transfer> transfer);
-  void TellOf(int rank, bool lost);
   explicit Channel(std::shared_ptr<Progress> progress) : progress_(std::move(progress)) {}
 
   const std::shared_ptr<Progress> progress_;
-  std::mutex watches_mu_;
-  // Guarded by watches_mu_: of each rank.
-  std::map<int, int> watches_;
 };
 
 }  // namespace ar_grpc::mpi

@@ -172,52 +172,16 @@ void Engine::Lose(int rank) {
     const auto found = transfers_.find(id);
     if (found != transfers_.end()) StopWaiting(*found->second, Lost(rank));
   }
-  const auto hold = [this, rank](Draining& one) {
-    if (one.rank == rank) stuck_.push_back(std::move(one));
-    return one.rank == rank;
-  };
-  if (draining_ && hold(*draining_)) draining_.reset();
-  late_.erase(std::remove_if(late_.begin(), late_.end(), hold), late_.end());
-  // Their sender may be gone, and MPI wait for the rest for ever.
-  const std::deque<Arrival> strays = std::exchange(strays_, {});
-  for (const Arrival& arrival : strays) {
-    if (arrival.rank == rank) {
-      Hold(arrival);
-    } else {
-      strays_.push_back(arrival);
-    }
+  if (draining_ && draining_->rank == rank) {
+    stuck_.push_back(std::move(*draining_));
+    draining_.reset();
   }
+  // Their sender is gone, and MPI may wait for the rest for ever.
+  const auto of_rank = [rank](const Arrival& arrival) { return arrival.rank == rank; };
+  strays_.erase(std::remove_if(strays_.begin(), strays_.end(), of_rank), strays_.end());
   for (auto it = early_.begin(); it != early_.end();) {
-    if (it->second.front().rank != rank) {
-      ++it;
-      continue;
-    }
-    for (const Arrival& arrival : it->second) Hold(arrival);
-    it = early_.erase(it);
+    it = it->second.front().rank == rank ? early_.erase(it) : std::next(it);
   }
-}
-
-void Engine::Hold(const Arrival& arrival) {
-  std::deque<Arrival>& held = held_[arrival.rank];
-  if (held.size() < kMostStrays) return held.push_back(arrival);
-  // MPI keeps it.
-  ++counts_.strays;
-}
-
-bool Engine::Find(int rank) {
-  if (lost_.erase(rank) == 0) return false;
-  // Its process lives, and waits for the end of what it sends: all of that is nobody's.
-  const auto held = held_.find(rank);
-  if (held != held_.end()) {
-    strays_.insert(strays_.end(), held->second.begin(), held->second.end());
-    held_.erase(held);
-  }
-  const auto its = [this, rank](Draining& one) {
-    if (one.rank == rank) late_.push_back(std::move(one));
-    return one.rank == rank;
-  };
-  stuck_.erase(std::remove_if(stuck_.begin(), stuck_.end(), its), stuck_.end());
-  return true;
 }
 
 void Engine::EndAll(const Status& status) {
@@ -249,7 +213,6 @@ void Engine::Abandon() {
   for (auto& [id, transfer] : transfers_) (void)transfer.release();
   if (draining_) (void)draining_->into.release();
   for (Draining& stuck : stuck_) (void)stuck.into.release();
-  for (Draining& late : late_) (void)late.into.release();
 }
 
 bool Engine::Turn() {
@@ -312,7 +275,11 @@ void Engine::ProbeFailed(const Status& status) {
 }
 
 void Engine::Sort(const Arrival& arrival) {
-  if (lost_.count(arrival.rank) > 0) return Hold(arrival);
+  if (lost_.count(arrival.rank) > 0) {
+    // Receiving it might never end.
+    ++counts_.strays;
+    return;
+  }
   const Key key = KeyOf(false, arrival.rank, arrival.tag);
   const auto found = by_key_.find(key);
   if (found != by_key_.end()) {
@@ -328,8 +295,6 @@ void Engine::Sort(const Arrival& arrival) {
 
 // Receives one message after another that is nobody's, into memory of its own.
 bool Engine::Drain() {
-  const auto ended = [this](Draining& late) { return calls_.Test(late.request).has_value(); };
-  late_.erase(std::remove_if(late_.begin(), late_.end(), ended), late_.end());
   if (draining_) {
     if (!calls_.Test(draining_->request)) return false;
     draining_.reset();

@@ -66,11 +66,8 @@ class Engine {
   void Start(std::unique_ptr<Transfer> transfer);
   // Its end is kCancelled, at once. Memory that MPI has stays with it until the chunk's end.
   void Cancel(Id id);
-  // The end of all of a rank's transfers is kUnavailable, those that come later, too, until it is
-  // found. What has come of it and is nobody's waits until then: to receive it might never end.
+  // The end of all of a rank's transfers is kUnavailable, those that come later, too.
   void Lose(int rank);
-  // Whether it was lost.
-  bool Find(int rank);
   void EndAll(const Status& status);
   // The tag was given back: what came under it is nobody's.
   void Forget(int rank, int tag);
@@ -92,9 +89,7 @@ class Engine {
   bool waited_for() const { return counts_.waited.load(std::memory_order_relaxed) > 0; }
   // Whether MPI has memory of ours or a message of a peer's.
   // Without messages that came before their receive: there are none after Close.
-  bool holding() const {
-    return !flying_.empty() || !strays_.empty() || draining_.has_value() || !late_.empty();
-  }
+  bool holding() const { return !flying_.empty() || !strays_.empty() || draining_.has_value(); }
   // Then MPI may hold something for ever.
   bool any_lost() const { return !lost_.empty(); }
 
@@ -128,7 +123,6 @@ class Engine {
   bool TakeArrivals();
   void ProbeFailed(const Status& status);
   void Sort(const Arrival& arrival);
-  void Hold(const Arrival& arrival);
   bool Drain();
 
   Calls& calls_;
@@ -146,12 +140,8 @@ class Engine {
   // Messages that are nobody's: they are received all the same, since their senders wait.
   std::deque<Arrival> strays_;
   std::optional<Draining> draining_;
-  // Of lost ranks: MPI may have this memory for ever.
+  // Of lost ranks: MPI may have this memory for ever. One for each rank at most.
   std::vector<Draining> stuck_;
-  // Of ranks that were lost while it was drained, and then found.
-  std::vector<Draining> late_;
-  // By their ranks, the messages of lost ones: matched, and not received.
-  std::unordered_map<int, std::deque<Arrival>> held_;
   std::unordered_set<int> lost_;
   bool closed_ = false;
   bool failure_logged_ = false;

@@ -208,10 +208,6 @@ void Progress::Do(Engine& engine, Command command) {
       return engine.Cancel(command.id);
     case Command::Kind::kLose:
       return engine.Lose(command.rank);
-    case Command::Kind::kFind:
-      // Messages of the transfers that have failed may still come.
-      if (engine.Find(command.rank)) owed_until_us_ = NowUs() + kOwedUs;
-      return;
     case Command::Kind::kForget:
       if (command.owed) owed_until_us_ = NowUs() + kOwedUs;
       return engine.Forget(command.rank, command.tag);

@@ -21,11 +21,11 @@ namespace ar_grpc::mpi {
 
 // What a channel asks of its thread.
 struct Command {
-  enum class Kind { kStart, kCancel, kLose, kFind, kForget };
+  enum class Kind { kStart, kCancel, kLose, kForget };
   Kind kind = Kind::kStart;
   std::unique_ptr<Transfer> transfer;  // kStart
   Id id = 0;                           // kCancel
-  int rank = 0;                        // kLose, kFind, kForget
+  int rank = 0;                        // kLose, kForget
   int tag = 0;                         // kForget
   bool owed = false;                   // kForget: something may still come under it
 };

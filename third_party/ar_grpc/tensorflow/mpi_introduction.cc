@@ -65,17 +65,14 @@ void MpiIntroduction::OnHello(StatusOr<int> rank) {
 
 void MpiIntroduction::Watch(int rank) {
   const mpi::Job& job = channel_->job();
-  // The hello was answered: its process lives, whatever was thought of it.
-  channel_->AddWatch(rank);
   MakeOwnCall(*caller_, mpi::Watch{watch_, job.token, static_cast<uint32_t>(job.rank)}, 0,
               [self = shared_from_this(), rank](const Status& status, const std::string&) {
-                bool broke = false;
                 {
                   std::lock_guard<std::mutex> lock(self->mu_);
                   self->state_ = State::kUnknown;
-                  broke = !self->closed_ && !status.ok();
+                  if (self->closed_ || status.ok()) return;
                 }
-                self->channel_->EndWatch(rank, broke);
+                self->channel_->Lose(rank);
               });
 }
 

@@ -16,11 +16,9 @@
 namespace ar_grpc {
 
 // What a receiver of grpc+mpi knows of one peer: its rank, asked for by a call when it is first
-// needed, and that it lives, by a call that stays open. When that breaks, the next one who needs
-// the rank asks anew: the process may have died, or a connection alone was cut. Whoever receives
-// from the peer by one worker cache shares it, as KeptWorkers shares the worker: its calls are
-// those of a living worker. What another cache leads to may be another process, with another rank.
-// Thread-safe.
+// needed, and that it lives, by a call that stays open. Whoever receives from the peer by one
+// worker cache shares it, as KeptWorkers shares the worker: its calls are those of a living worker.
+// What another cache leads to may be another process, with another rank. Thread-safe.
 class MpiIntroduction : public std::enable_shared_from_this<MpiIntroduction> {
  public:
   MpiIntroduction(mpi::Channel* channel, std::shared_ptr<const TensorCaller> caller)

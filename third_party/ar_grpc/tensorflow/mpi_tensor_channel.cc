@@ -53,10 +53,7 @@ class MpiTensorChannel::Watches : public std::enable_shared_from_this<Watches> {
   // calls.
   void Bye(const Token& id) {
     std::optional<Open> open = Take(id);
-    if (open.has_value()) {
-      channel_->EndWatch(open->rank, false);
-      return open->done(tensorflow::OkStatus());
-    }
+    if (open.has_value()) return open->done(tensorflow::OkStatus());
     std::lock_guard<std::mutex> lock(mu_);
     early_byes_.push_back(id);
     if (early_byes_.size() > kMostEarlyByes) early_byes_.pop_front();
@@ -75,10 +72,7 @@ class MpiTensorChannel::Watches : public std::enable_shared_from_this<Watches> {
         each = its ? open_.erase(each) : std::next(each);
       }
     }
-    for (Open& open : ended) {
-      channel_->EndWatch(rank, true);
-      open.done(why);
-    }
+    for (Open& open : ended) open.done(why);
   }
 
  private:
@@ -100,9 +94,7 @@ class MpiTensorChannel::Watches : public std::enable_shared_from_this<Watches> {
       return false;
     }
     // A name is random: it is there already where somebody plays with us.
-    const int rank = static_cast<int>(watch.rank);
-    if (!open_.emplace(watch.id, Open{rank, done}).second) return false;
-    channel_->AddWatch(rank);
+    if (!open_.emplace(watch.id, Open{static_cast<int>(watch.rank), done}).second) return false;
     // Called under the call's locks, which `done` takes, too.
     options->SetCancelCallback([weak = weak_from_this(), id = watch.id] {
       RunLater([weak, id] {
@@ -112,11 +104,11 @@ class MpiTensorChannel::Watches : public std::enable_shared_from_this<Watches> {
     return true;
   }
 
-  // Its TCP connection has ended without a bye: so has the process, as a rule.
+  // Its TCP connection has ended without a bye: so has the process.
   void Broken(const Token& id) {
     std::optional<Open> open = Take(id);
     if (!open.has_value()) return;
-    channel_->EndWatch(open->rank, true);
+    channel_->Lose(open->rank);
     open->done(tensorflow::errors::Cancelled("the watch was cancelled"));
   }
 
