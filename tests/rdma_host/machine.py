@@ -226,19 +226,6 @@ def _check_shared(guests: Sequence[Guest]) -> None:
             )
 
 
-def _as_nice_as_this() -> list[str]:
-    """What runs a command so that its session, which is a new one, gives way as this process does.
-
-    As runtime/leash.py has it for a session that a group starts.
-    """
-    nice = os.getpriority(os.PRIO_PROCESS, 0)
-    # Who is not root may do so ten times a second, all processes together.
-    tries = "for i in 1 2 3 4 5 6 7 8 9; do"
-    write = f'{tries} echo {nice} 2>/dev/null >$0 && break; sleep 0.1; done; exec "$@"'
-    groups = Path("/proc/self/autogroup")
-    return ["sh", "-c", write, str(groups)] if nice and groups.exists() else []
-
-
 def _start(
     group: supervise.Group,
     folder: Path,
@@ -262,7 +249,7 @@ def _start(
     command = [str(shutil.which("unshare")), "--pid", "--fork", "--kill-child"]
     # Not the first process of its namespace: that one cannot kill itself with a signal, and a
     # kernel that panics would try for ever.
-    command += ["setsid", "--fork", "--wait", *_as_nice_as_this()]
+    command += ["setsid", "--fork", "--wait"]
     # A processor each; one that moves between processors loses time. Not the first one for every
     # single host: suites run side by side.
     cores = sorted(os.sched_getaffinity(0))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -76,30 +75,6 @@ def test_a_command_has_its_words_and_both_streams(tmp_path: Path) -> None:
     guest = Guest(["bash", "-c", script, "x", " a 'b'\n\t$HOME "], {"TOLD": "two\nlines"}, tmp_path)
     done = machine.run([guest], Link(), timeout_s=60)[0]
     assert done == Outcome(7, f" a 'b'\n\t$HOME \ntwo\nlines {tmp_path}\n", "second\n")
-
-
-def test_a_host_gives_way_as_who_starts_it() -> None:
-    """It has a session of its own, and from one session to another niceness alone says nothing."""
-    if not Path("/proc/self/autogroup").exists():
-        pytest.skip("this kernel does not group processes by session")
-    program = (
-        "import os, time\n"
-        "import psutil\n"
-        "from rdma_host import machine\n"
-        "kernel = str(machine.prepare())\n"
-        "os.nice(7)\n"
-        "with machine.boot([machine.Guest(['sleep', '60'])], machine.Link()):\n"
-        "    hosts = []\n"
-        "    while not hosts:\n"
-        "        time.sleep(0.1)\n"
-        "        below = psutil.Process().children(recursive=True)\n"
-        "        hosts = [each for each in below if each.cmdline()[:1] == [kernel]]\n"
-        "    print(open(f'/proc/{hosts[0].pid}/autogroup').read())\n"
-    )
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, "-c", program]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
-    assert done.stdout.split()[1:] == ["nice", "7"], done.stdout + done.stderr
 
 
 def test_a_host_that_does_not_end_is_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
