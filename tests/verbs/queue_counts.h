@@ -79,33 +79,35 @@ class QueueCounts {
     std::deque<Sent> sent;
   };
 
+  // Never destroyed, here and below: threads that close what is left run until the program has
+  // ended.
   static std::mutex& Mutex() {
-    static std::mutex mu;
-    return mu;
+    static auto* const mu = new std::mutex;
+    return *mu;
   }
   static Library& Real() {
-    static Library real;
-    return real;
+    static auto* const real = new Library;
+    return *real;
   }
   static abi::ContextOperations& Operations() {
-    static abi::ContextOperations operations;
-    return operations;
+    static auto* const operations = new abi::ContextOperations;
+    return *operations;
   }
   static std::map<abi::CompletionQueue*, Queue>& Queues() {
-    static std::map<abi::CompletionQueue*, Queue> queues;
-    return queues;
+    static auto* const queues = new std::map<abi::CompletionQueue*, Queue>;
+    return *queues;
   }
   static std::map<abi::QueuePair*, Pair>& Pairs() {
-    static std::map<abi::QueuePair*, Pair> pairs;
-    return pairs;
+    static auto* const pairs = new std::map<abi::QueuePair*, Pair>;
+    return *pairs;
   }
   static std::map<uint32_t, abi::QueuePair*>& Numbers() {
-    static std::map<uint32_t, abi::QueuePair*> numbers;
-    return numbers;
+    static auto* const numbers = new std::map<uint32_t, abi::QueuePair*>;
+    return *numbers;
   }
   static Most& Highest() {
-    static Most most;
-    return most;
+    static auto* const most = new Most;
+    return *most;
   }
   static void Note(size_t count, size_t most, const char* what, size_t* highest) {
     Check(count <= most, std::string(what) + " overruns: " + std::to_string(count) + " of " +
