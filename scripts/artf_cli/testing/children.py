@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -27,6 +27,8 @@ class Command:
     env: Mapping[str, str]
     log: Path | None = None
     title: str = ""
+    #: Beside others it gets the processors that they leave (nice).
+    gives_way: bool = False
 
 
 class Ended(NamedTuple):
@@ -95,35 +97,55 @@ class _Child:
 def run(
     commands: Sequence[Command], deadline: float | None = None, at_once: int = sys.maxsize
 ) -> list[Ended]:
-    """How commands ended, which start in their order, at most `at_once` at a time.
+    """How commands ended, which start in their order, at most `at_once` at a time, and beside these
+    one that gives way to them.
 
     When this process is interrupted, or `deadline` (of time.monotonic) passes, each gets time to
     take down its fixtures. Raises OutOfTime for the latter, also of those that had yet to start.
     """
-    running: list[_Child] = []
+    waiting = dict(enumerate(commands))
+    running: dict[int, _Child] = {}
     try:
         while True:
-            late = [index for index, child in enumerate(running) if not child.look()]
-            for command in commands[len(running) :][: at_once - len(late)]:
-                late.append(len(running))
-                running.append(_Child(command))
-            if not late:
-                return [child.ended for child in running if child.ended]
+            late = [place for place, child in running.items() if not child.look()]
+            if not late and not waiting:
+                return [child.ended for _, child in sorted(running.items()) if child.ended]
             if deadline is not None and time.monotonic() > deadline:
-                raise OutOfTime([*late, *range(len(running), len(commands))])
+                raise OutOfTime(sorted([*late, *waiting]))
+            for place in _next(commands, waiting, late, at_once):
+                running[place] = _Child(waiting.pop(place))
             time.sleep(_POLL_S)
     except BaseException as error:
         # A Ctrl-C has reached the whole foreground, pytest too, and a second one would stop it.
         if not isinstance(error, KeyboardInterrupt):
-            for child in running:
+            for child in running.values():
                 child.signal(signal.SIGINT)
         limit = time.monotonic() + _LEAVE_S
-        for child in running:
+        for child in running.values():
             child.leave(limit)
         raise
     finally:
-        for child in running:
+        for child in running.values():
             child.kill()
+
+
+def _next(
+    commands: Sequence[Command], waiting: Iterable[int], running: Iterable[int], at_once: int
+) -> list[int]:
+    """The places of those that start now, beside those that run."""
+    room = {False: at_once, True: 1}
+    for place in running:
+        room[commands[place].gives_way] -= 1
+    found = []
+    for place in waiting:
+        if room[commands[place].gives_way] > 0:
+            room[commands[place].gives_way] -= 1
+            found.append(place)
+    return found
+
+
+def _words(command: Command) -> list[str]:
+    return ["nice", *command.words] if command.gives_way else list(command.words)
 
 
 def _start(command: Command) -> subprocess.Popen[bytes]:
@@ -133,10 +155,10 @@ def _start(command: Command) -> subprocess.Popen[bytes]:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         if command.log is None:
-            return subprocess.Popen(command.words, cwd=REPO, env=command.env)
+            return subprocess.Popen(_words(command), cwd=REPO, env=command.env)
         with command.log.open("wb") as log:
             return subprocess.Popen(
-                command.words,
+                _words(command),
                 cwd=REPO,
                 env=command.env,
                 stdin=subprocess.DEVNULL,

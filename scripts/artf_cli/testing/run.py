@@ -26,7 +26,8 @@ from artf_cli.testing.suites import (
 
 _OVERWRITE_FREED = "glibc.malloc.perturb=165"
 _NO_TESTS_COLLECTED = 5
-#: Suites that run at the same time, at most: most of them wait for servers a third of their time.
+#: Suites that run at the same time, at most, beside one that gives way: most of them wait for
+#: servers a third of their time.
 _AT_ONCE = max(2, len(os.sched_getaffinity(0)))
 
 
@@ -147,12 +148,11 @@ def _command(
         env.setdefault("GLIBC_TUNABLES", _OVERWRITE_FREED)
     # The tests of artf import it; those of the wheel must not see this tree.
     env["PYTHONPATH"] = "" if suite.installed else str(REPO / "scripts")
-    words = ["nice"] if apart and suite.gives_way else []
-    words += [str(python), "-m", "pytest", suite.folder, "-p", "no:cacheprovider"]
+    words = [str(python), "-m", "pytest", suite.folder, "-p", "no:cacheprovider"]
     words += [f"--junitxml={root / 'report.xml'}", f"--left-out={root / 'left-out.json'}"]
     words += [f"--parts={','.join(suite.parts)}", *arguments]
     log = root / "output" if apart else None
-    return children.Command(words, env, log, f"suite {suite.name}")
+    return children.Command(words, env, log, f"suite {suite.name}", apart and suite.gives_way)
 
 
 def _add(suite: Suite, root: Path, status: int, own: bool, result: Result) -> None:
