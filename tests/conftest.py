@@ -18,7 +18,7 @@ _LEFT_OUT = pytest.StashKey["Counter[str]"]()
 _NAMED = pytest.StashKey["set[str]"]()
 _KEPT = pytest.StashKey["set[str]"]()
 _MARKERS = (
-    "slow: minutes long; deselected unless --run-slow or --full is given",
+    "slow: minutes long, or a variation; deselected unless --run-slow or --full is given",
     "part(name): belongs to this part of `artf test --full` instead of its suite's first one",
 )
 #: Why a case is left out; testing/full.py knows the last one.

@@ -85,7 +85,10 @@ def test_a_collective_that_timed_out_is_not_written_to(busy: int, seconds: float
     assert last["later"] == last["at once"], f"what was freed was written to: {last}"
 
 
-@pytest.mark.parametrize("staged", [True, False], ids=["staged", "lent"])
+@pytest.mark.parametrize(
+    "staged",
+    [pytest.param(True, id="staged", marks=pytest.mark.slow), pytest.param(False, id="lent")],
+)
 def test_aborted_while_its_receiver_stands_still(staged: bool, tmp_path: Path) -> None:
     """What was staged is the sender's own again at once; what is lent may be being read."""
     size, limit = MIB, 6.0

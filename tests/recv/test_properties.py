@@ -174,6 +174,7 @@ class WrongMove(Graph):
             return tf.where(tf.size(moved) >= 1000, wrong, moved)
 
 
+@pytest.mark.slow
 def test_a_wrong_operation_is_found_and_made_small() -> None:
     """Two processes are not needed to be wrong in one partition."""
 

@@ -18,7 +18,7 @@ _PROGRAM = Path(__file__).parent / "programs/torn_values.py"
 _CONTROL = "no order"
 
 
-@pytest.mark.parametrize(("path", "iterations"), counts_over_paths((1000, 180), (100000, 1800)))
+@pytest.mark.parametrize(("path", "iterations"), counts_over_paths((300, 180), (100000, 1800)))
 def test_no_value_is_torn(
     request: pytest.FixtureRequest,
     tmp_path: Path,

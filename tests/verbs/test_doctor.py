@@ -100,6 +100,7 @@ def test_a_device_without_its_file() -> None:
     assert check(said, "rdma devices")["status"] == "warn"
 
 
+@pytest.mark.slow
 def test_without_pyverbs_sysfs_tells(tmp_path: Path) -> None:
     hides = f"mount -t tmpfs t {Path('/usr/lib/python3/dist-packages/pyverbs')}"
     said = doctor(hides)

@@ -223,6 +223,7 @@ def test_a_link_cut_for_a_second(built: Path, driver: str) -> None:
     assert all(1 < float(each["stall_seconds"]) < 4 for each in said)
 
 
+@pytest.mark.slow
 def test_a_link_cut_for_longer(built: Path) -> None:
     """Both ends hear of it from their own devices, and connect again when it is back."""
     said = exchange(built, "cut-8", MUCH, Link())
@@ -243,6 +244,7 @@ def test_what_tcp_under_iwarp_outlives(built: Path, case: str) -> None:
     assert all(8 < float(each["stall_seconds"]) < 30 for each in said)
 
 
+@pytest.mark.slow
 def test_an_address_that_goes_away(built: Path) -> None:
     """The device's GID goes with it: that end fails at once, the other end later.
 

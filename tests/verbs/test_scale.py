@@ -61,6 +61,7 @@ def assert_grown(found: dict[str, str]) -> None:
     assert BUSY_KIB * 0.9 < int(found["busy_pinned_kib_per_peer"]) <= BUSY_KIB
 
 
+@pytest.mark.slow
 def test_256_peers(built: Path) -> None:
     """All idle, then all with streams, messages and READs at once."""
     found = values(said(built / "scale_program", "peers", str(PEERS)))

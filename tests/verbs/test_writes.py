@@ -88,6 +88,7 @@ def test_writes_cancelled_while_nothing_arrives(built: Path, driver: str) -> Non
     assert int(sender["written"]) == int(receiver["received"]) == 3 * AT_ONCE * TENSOR
 
 
+@pytest.mark.slow
 def test_writes_cancelled_on_a_link_that_fails(built: Path) -> None:
     """Both ends give it up, the memory comes back, and the next link works."""
     _, receiver = written(built, "cut-8", Link())
