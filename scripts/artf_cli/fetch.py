@@ -7,21 +7,26 @@ RFC 9110 section 14); it gets its name only after its sha256 was right.
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import socket
 import ssl
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import requests
 from filelock import FileLock
+from requests.adapters import HTTPAdapter
 from urllib3.exceptions import InvalidHeader
 from urllib3.util import Retry
 
+from artf_cli import package_index
 from artf_cli.console import download_progress, err, note
 from artf_cli.errors import ArtfError
 from artf_cli.paths import cache_dir
@@ -35,8 +40,43 @@ _TOO_MANY_REQUESTS = 429
 _DEBIAN_KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
 
+#: pip's variable → those of uv that go before it.
+_UVS_INDEXES = {
+    "PIP_INDEX_URL": ("UV_DEFAULT_INDEX", "UV_INDEX_URL"),
+    "PIP_EXTRA_INDEX_URL": ("UV_INDEX", "UV_EXTRA_INDEX_URL"),
+}
+
+
 class NotReached(Exception):
     """This place has no such file or cannot be reached; another place may."""
+
+
+class _Trusting(HTTPAdapter):
+    """Trusts whom pip is told to trust, else whom this machine trusts, beside requests' own list
+    (certifi's, or REQUESTS_CA_BUNDLE)."""
+
+    def __init__(self, by: dict[str, str]) -> None:
+        self._context = package_index.certificates(by)
+        super().__init__()
+
+    def init_poolmanager(self, *words: Any, **named: Any) -> None:
+        super().init_poolmanager(*words, **named, ssl_context=self._context)
+
+    def proxy_manager_for(self, proxy: str, **named: Any) -> Any:
+        return super().proxy_manager_for(proxy, **named, ssl_context=self._context)
+
+
+def _get(session: requests.Session, url: str, headers: dict[str, str]) -> requests.Response:
+    """Asks by pip's proxy, where it has one, and by its certificates."""
+    try:
+        by = package_index.settings()
+        session.mount("https://", _Trusting(by))
+    except package_index.FetchError as error:
+        raise ArtfError(error.what, error.cure) from None
+    # For pip it goes before the variables that are not its own.
+    proxy = by.get(package_index.PROXY)
+    proxies = {"http": proxy, "https": proxy} if proxy else None
+    return session.get(url, stream=True, timeout=_TIMEOUT_S, headers=headers, proxies=proxies)
 
 
 def _cached(sha256: str, name: str) -> Path:
@@ -52,7 +92,7 @@ def _stream(url: str, part: Path, label: str) -> None:
     """Appends what is missing of `url` to `part`."""
     have = part.stat().st_size if part.exists() else 0
     headers = {"Range": f"bytes={have}-"} if have else {}
-    with requests.get(url, stream=True, timeout=_TIMEOUT_S, headers=headers) as reply:
+    with requests.Session() as session, _get(session, url, headers) as reply:
         if reply.status_code == 416:
             return
         reply.raise_for_status()
@@ -218,26 +258,43 @@ def bazelisk(pin: Bazelisk) -> Path:
     return target
 
 
+def _pip(words: list[str], pin: BaseWheel, version: str, cure: str) -> None:
+    """Runs pip on a base wheel; raises ArtfError with its last line."""
+    env = dict(os.environ)
+    for name, uvs in _UVS_INDEXES.items():
+        told = next((env[each] for each in uvs if env.get(each)), "")
+        if told:
+            # uv may be told NAME=URL.
+            env[name] = re.sub(r"(^|\s)[\w-]+=", r"\1", told)
+    digits = pin.python[2:]
+    command = [sys.executable, "-m", "pip", *words, "--quiet", "--no-deps"]
+    command += ["--only-binary", ":all:", "--platform", "manylinux2014_x86_64"]
+    command += ["--python-version", f"{digits[0]}.{digits[1:]}", "--implementation", "cp"]
+    command += [f"{pin.base}=={version}"]
+    done = subprocess.run(command, env=env, capture_output=True, text=True)
+    if done.returncode != 0:
+        last = done.stderr.strip().splitlines()[-1:] or ["no message"]
+        raise ArtfError(f"pip found no {pin.base} {version} ({pin.python}): {last[0]}", cure)
+
+
 def wheel(pin: BaseWheel, version: str) -> Path:
     """The pinned base wheel from the package index that this machine's pip is set up for."""
     target = _cached(pin.sha256, pin.file)
+    cure = f"check the network and pip's configuration, or put the wheel at {target}"
     with FileLock(f"{target.parent}.lock"):
         if _have(target, pin.sha256):
             return target
         report = target.with_name("report.json")
-        digits = pin.python[2:]
-        command = [sys.executable, "-m", "pip", "install", "--quiet", "--dry-run", "--no-deps"]
-        command += ["--ignore-installed", "--only-binary", ":all:", "--report", str(report)]
-        command += ["--python-version", f"{digits[0]}.{digits[1:]}", "--implementation", "cp"]
-        command += ["--platform", "manylinux2014_x86_64", "--target", str(target.parent / "x")]
-        done = subprocess.run([*command, f"{pin.base}=={version}"], capture_output=True, text=True)
-        cure = f"check the network and pip's configuration, or put the wheel at {target}"
-        if done.returncode != 0:
-            last = done.stderr.strip().splitlines()[-1:] or ["no message"]
-            raise ArtfError(f"pip found no {pin.base} {version} ({pin.python}): {last[0]}", cure)
+        words = ["install", "--dry-run", "--ignore-installed", "--report", str(report)]
+        _pip([*words, "--target", str(target.parent / "x")], pin, version, cure)
         url = json.loads(report.read_text())["install"][0]["download_info"]["url"]
         report.unlink()
         try:
             return download(url, target, pin.sha256)
         except NotReached as error:
-            raise ArtfError(str(error), cure) from None
+            note(f"{error}; pip fetches it, which has logins and may trust that place")
+        with tempfile.TemporaryDirectory(dir=target.parent) as folder:
+            _pip(["download", "--dest", folder], pin, version, cure)
+            found = next(Path(folder).iterdir())
+            verify(found, pin.sha256, f"it was deleted; check what pip's index has of {pin.base}")
+            return found.replace(target)

@@ -125,7 +125,7 @@ def can_be_asked(place: str) -> bool:
     return parts.scheme not in ("", "file") or Path(parse.unquote(parts.path)).exists()
 
 
-def _certificates(by: "dict[str, str]") -> ssl.SSLContext:
+def certificates(by: "dict[str, str]") -> ssl.SSLContext:
     """What a server must show, and what one of us shows it."""
     cert = by.get(CERT)
     folder = cert if cert and Path(cert).is_dir() else None
@@ -158,7 +158,7 @@ class _Places:
     def __init__(self, by: "dict[str, str]") -> None:
         self._settings = by
         self._logins = {}  # type: dict[str, tuple[str, str]]
-        self._context = _certificates(by)
+        self._context = certificates(by)
         self._proxies = _proxies(by)
         self._seconds = float(by.get("timeout", _SECONDS))
 

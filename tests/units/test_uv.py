@@ -5,12 +5,9 @@ The indexes are real servers here, and so is uv where one of its own doings is l
 
 from __future__ import annotations
 
-import base64
 import hashlib
-import http.server
 import io
 import os
-import ssl
 import subprocess
 import sys
 import threading
@@ -24,79 +21,10 @@ from artf_cli import package_index, uv
 from artf_cli.package_index import FetchError
 from artf_cli.paths import REPO
 from common import managed_python
+from common.index import LOGIN, Index, packed
 from common.preload import preloadable
 
 FILE = "uv-9.8.7-py3-none-manylinux_2_17_x86_64.manylinux2014_x86_64.whl"
-LOGIN = ("somebody", "p@ss word")
-
-
-class Index(http.server.ThreadingHTTPServer):
-    """An index with what a test puts there; it notes what it was asked, and with which login."""
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Answers)
-        self.holds: dict[str, bytes] = {}
-        self.moved: dict[str, str] = {}
-        self.asked: list[tuple[str, str]] = []
-        self.fails = 0  # so many answers more
-        self.breaks_off = 0
-        self.wants_login = False
-        self.scheme = "http"
-        threading.Thread(target=self.serve_forever, daemon=True).start()
-
-    @property
-    def address(self) -> str:
-        return f"{self.scheme}://127.0.0.1:{self.server_port}"
-
-    def has(self, wheel: bytes) -> None:
-        """It has a uv, which its page names."""
-        self.holds["/simple/uv/"] = f'<a href="/files/{FILE}">x</a>'.encode()
-        self.holds[f"/files/{FILE}"] = wheel
-
-    def paths(self) -> list[str]:
-        return [path for path, _ in self.asked]
-
-
-class _Answers(http.server.BaseHTTPRequestHandler):
-    server: Index
-
-    def do_GET(self) -> None:
-        login = self.headers.get("Authorization", "")
-        self.server.asked.append((self.path, login))
-        # As of a proxy: the whole address.
-        path = "/" + self.path.partition("://")[2].partition("/")[2] if "://" in self.path else ""
-        path = path or self.path
-        word = base64.b64encode(":".join(LOGIN).encode()).decode()
-        if self.server.fails > 0:
-            self.server.fails -= 1
-            self.send_error(503)
-        elif self.server.wants_login and login != f"Basic {word}":
-            self.send_response(401)
-            self.send_header("WWW-Authenticate", "Basic")
-            self.end_headers()
-        elif path in self.server.moved:
-            self.send_response(302)
-            self.send_header("Location", self.server.moved[path])
-            self.end_headers()
-        elif path in self.server.holds:
-            content = self.server.holds[path]
-            self.send_response(200)
-            self.send_header(
-                "Content-Type", "text/html" if path.endswith("/") else "application/zip"
-            )
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            half = self.server.breaks_off > 0
-            self.server.breaks_off -= half
-            self.wfile.write(content[: len(content) // 2] if half else content)
-        else:
-            self.send_error(404)
-
-    def do_HEAD(self) -> None:
-        self.send_error(405)
-
-    def log_message(self, *_: object) -> None:
-        pass
 
 
 @pytest.fixture
@@ -168,7 +96,7 @@ def test_it_is_fetched_once(
 
 
 def test_another_file_is_refused(index: Index, wheel: bytes, tmp_path: Path) -> None:
-    index.has(wheel[:-1])
+    index.has("uv", FILE, wheel[:-1])
     configured(tmp_path, f"[global]\nindex_url = {index.address}/simple\n")
     with pytest.raises(FetchError) as raised:
         uv.binary()
@@ -200,7 +128,7 @@ def test_a_login_goes_to_its_own_host_alone(
 
 def test_netrc_has_logins_too(index: Index, wheel: bytes, tmp_path: Path) -> None:
     index.wants_login = True
-    index.has(wheel)
+    index.has("uv", FILE, wheel)
     configured(tmp_path, f"[global]\nindex-url = {index.address}/simple\n")
     rc = tmp_path / "home/.netrc"
     rc.parent.mkdir()
@@ -227,7 +155,7 @@ def test_a_folder_of_files_will_do(
 
 def test_a_proxy_is_asked(index: Index, wheel: bytes, tmp_path: Path) -> None:
     """The index itself cannot be reached."""
-    index.has(wheel)
+    index.has("uv", FILE, wheel)
     configured(
         tmp_path,
         f"[global]\nindex-url = http://index.invalid/simple\n[install]\nproxy = {index.address}\n",
@@ -240,27 +168,11 @@ def test_a_proxy_is_asked(index: Index, wheel: bytes, tmp_path: Path) -> None:
     assert uv.environ()["https_proxy"] == index.address
 
 
-def certificate(folder: Path, name: str) -> tuple[Path, Path]:
-    """A certificate of this host that is its own authority, and its key."""
-    cert, key = folder / f"{name}.pem", folder / f"{name}.key"
-    words = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
-    words += ["-subj", f"/CN={name}", "-addext", "subjectAltName=IP:127.0.0.1"]
-    words += ["-addext", "basicConstraints=critical,CA:TRUE"]
-    subprocess.run(
-        [*words, "-out", str(cert), "-keyout", str(key)], check=True, capture_output=True
-    )
-    return cert, key
-
-
 def test_a_private_authority_is_known_by_pips_setting(
     index: Index, wheel: bytes, tmp_path: Path
 ) -> None:
-    cert, key = certificate(tmp_path, "ours")
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(cert, key)
-    index.socket = context.wrap_socket(index.socket, server_side=True)
-    index.scheme = "https"
-    index.has(wheel)
+    cert = index.has_a_certificate(tmp_path)
+    index.has("uv", FILE, wheel)
     own = f"[global]\nindex-url = {index.address}/simple\n"
     configured(tmp_path, own)
     with pytest.raises(FetchError, match=r"CERTIFICATE_VERIFY_FAILED.*ca-certificates"):
@@ -364,7 +276,7 @@ def test_what_is_wrong_is_named(wheel: bytes, tmp_path: Path, settings: str, sai
 def test_an_answer_that_breaks_off_is_asked_for_again(
     index: Index, wheel: bytes, tmp_path: Path
 ) -> None:
-    index.has(wheel)
+    index.has("uv", FILE, wheel)
     index.breaks_off = 1
     configured(tmp_path, f"[global]\nindex-url = {index.address}/simple\n")
     assert says(uv.binary()) == "uv 9.8.7"
@@ -472,27 +384,13 @@ def real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, real_uv: Path) -> Path
     return tmp_path
 
 
-def packed(name: str) -> bytes:
-    """A wheel of one module, which says its name."""
-    content = io.BytesIO()
-    info = f"{name}-1.dist-info"
-    with zipfile.ZipFile(content, "w") as archive:
-        archive.writestr(f"{name}.py", f"SAYS = {name!r}\n")
-        archive.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")
-        archive.writestr(
-            f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-        )
-        archive.writestr(f"{info}/RECORD", "")
-    return content.getvalue()
-
-
 def test_an_environment_comes_from_a_private_index(real: Path, index: Index) -> None:
     """With a login, by pip's settings; a second one by what is left of it, without the index."""
     content = packed("tiny")
     index.wants_login = True
     index.holds["/simple/tiny/"] = b'<a href="../../tiny-1-py3-none-any.whl">x</a>'
     index.holds["/tiny-1-py3-none-any.whl"] = content
-    place = index.address.replace("://", "://somebody:p%40ss%20word@")
+    place = index.with_login
     configured(real, f"[global]\nindex-url = {place}/simple\n")
     lock = real / "lock.txt"
     digest = hashlib.sha256(content).hexdigest()
