@@ -15,7 +15,7 @@ from pathlib import Path
 
 from rich.markup import escape
 
-from artf_cli import fetch, pins, supervise
+from artf_cli import fetch, package_index, pins, supervise
 from artf_cli.console import note
 from artf_cli.errors import ArtfError
 from artf_cli.paths import BUILD, REPO, cache_dir
@@ -77,14 +77,19 @@ def _ask(path: Path, env: Mapping[str, str], seconds: float) -> tuple[str | None
     return found.group(1) if found else None, last
 
 
-def _supported(version: str | None) -> bool:
-    return version is not None and int(version.split(".")[0]) in _SUPPORTED
+def _supported(version: str) -> bool:
+    return int(version.split(".")[0]) in _SUPPORTED
+
+
+def _told() -> dict[str, str]:
+    """What makes bazelisk be the pinned Bazel."""
+    pin = pins.load().bazelisk
+    return {"USE_BAZEL_VERSION": pin.bazel, "BAZELISK_VERIFY_SHA256": pin.bazel_sha256}
 
 
 def _examine(path: Path, why: str) -> BazelChoice | None:
     """A choice when `path` is a Bazel that we can use, as it is or told which version to be."""
-    pin = pins.load().bazelisk
-    told = {"USE_BAZEL_VERSION": pin.bazel, "BAZELISK_VERIFY_SHA256": pin.bazel_sha256}
+    told = _told()
     # bazelisk, also under the name bazel, fetches the newest Bazel unless told.
     plain = path.name != "bazelisk" or "USE_BAZEL_VERSION" in os.environ
     version = _ask(path, {}, _ANSWER_S)[0] if plain else None
@@ -92,8 +97,9 @@ def _examine(path: Path, why: str) -> BazelChoice | None:
         return BazelChoice(path, version, why)
     if plain and version is None:
         return None
-    note(f"asking {path} for Bazel {pin.bazel}, which bazelisk may have to fetch")
-    version = _ask(path, told, _FETCH_S)[0]
+    wanted = told["USE_BAZEL_VERSION"]
+    note(f"asking {path} for Bazel {wanted}, which bazelisk may have to fetch")
+    version = _ask(path, {**_as_pip_does(), **told}, _FETCH_S)[0]
     return BazelChoice(path, version, why, told) if version and _supported(version) else None
 
 
@@ -112,17 +118,25 @@ def _home() -> Path:
     return cache_dir() / "bazelisk"
 
 
+def _as_pip_does() -> dict[str, str]:
+    """Variables by which bazelisk fetches with pip's proxy and certificates."""
+    try:
+        return package_index.variables(package_index.settings())
+    except package_index.FetchError as error:
+        raise ArtfError(error.what, error.cure) from None
+
+
 def _fetch() -> BazelChoice | None:
     """As `_pinned`, fetched by the pinned bazelisk; None, with a note, where that is in vain."""
     pin = pins.load().bazelisk
-    env = {"USE_BAZEL_VERSION": pin.bazel, "BAZELISK_VERIFY_SHA256": pin.bazel_sha256}
     note(f"no Bazel of version 4 to 7 on PATH; asking bazelisk for {pin.bazel} (once)")
     try:
         path = fetch.bazelisk(pin)
     except fetch.NotReached as error:
         note(f"bazelisk is out of reach: {error}")
         return None
-    _, last = _ask(path, {**env, "BAZELISK_HOME": str(_home())}, _FETCH_S)
+    env = {**_as_pip_does(), **_told(), "BAZELISK_HOME": str(_home())}
+    _, last = _ask(path, env, _FETCH_S)
     choice = _pinned()
     if choice is None:
         note(f"bazelisk got no Bazel {pin.bazel}: {last}")
@@ -253,7 +267,8 @@ def build(choice: BazelChoice, target: str, settings: dict[str, str], config: st
 
     `choice` is what `ensure` found; `settings` are environment variables for the repository
     rules; `config` is one of build/bazelrc.
-    Bazel runs in batch mode: no server stays behind, and it ends when this process ends.
+    Bazel runs in batch mode: no server stays behind, and it ends when this process ends. Only where
+    it is the user's own bazelisk and this process is killed (SIGKILL), which that one outlives.
     """
     cache = cache_dir()
     settings = {"ARTF_PYTHON": sys.executable, "ARTF_CACHE": str(cache), **settings}

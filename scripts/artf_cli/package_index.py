@@ -110,6 +110,17 @@ def settings() -> "dict[str, str]":
     return result
 
 
+def variables(by: "dict[str, str]") -> "dict[str, str]":
+    """Certificates and proxy of `settings`, as OpenSSL's and curl's variables say it to others."""
+    found = {}
+    if CERT in by:
+        found["SSL_CERT_DIR" if Path(by[CERT]).is_dir() else "SSL_CERT_FILE"] = by[CERT]
+    if PROXY in by:
+        for variable in ("ALL_PROXY", "HTTP_PROXY", "HTTPS_PROXY"):
+            found[variable] = found[variable.lower()] = by[PROXY]
+    return found
+
+
 def is_set(value: str) -> bool:
     """Whether pip and uv take a value for yes."""
     return value.lower() in ("1", "true", "t", "yes", "y", "on")

@@ -66,12 +66,7 @@ def _pip_says(env: "dict[str, str]", pip: "dict[str, str]") -> None:
         if words and (name != "keyring-provider" or words == ["subprocess"]):
             env.setdefault(variable, ("," if name == "find-links" else " ").join(words))
     # For pip these go before the variables that are not its own.
-    if package_index.CERT in pip:
-        folder = Path(pip[package_index.CERT]).is_dir()
-        env["SSL_CERT_DIR" if folder else "SSL_CERT_FILE"] = pip[package_index.CERT]
-    if package_index.PROXY in pip:
-        for variable in ("ALL_PROXY", "HTTP_PROXY", "HTTPS_PROXY"):
-            env[variable] = env[variable.lower()] = pip[package_index.PROXY]
+    env.update(package_index.variables(pip))
 
 
 def _number(path: Path) -> "list[int]":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import http.server
 import io
+import socketserver
 import ssl
 import subprocess
 import threading
@@ -13,6 +14,20 @@ from pathlib import Path
 from urllib import parse
 
 LOGIN = ("somebody", "p@ss word")
+
+
+def speak_tls(server: socketserver.TCPServer, folder: Path) -> Path:
+    """From now on, by a certificate of this host that is its own authority, which it returns."""
+    cert, key = folder / "ours.pem", folder / "ours.key"
+    words = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
+    words += ["-subj", "/CN=ours", "-addext", "subjectAltName=IP:127.0.0.1"]
+    words += ["-addext", "basicConstraints=critical,CA:TRUE"]
+    words += ["-out", str(cert), "-keyout", str(key)]
+    subprocess.run(words, check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(cert, key)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    return cert
 
 
 class Index(http.server.ThreadingHTTPServer):
@@ -44,18 +59,9 @@ class Index(http.server.ThreadingHTTPServer):
         self.holds[f"/files/{file}"] = content
 
     def has_a_certificate(self, folder: Path) -> Path:
-        """It speaks TLS, by a certificate of this host that is its own authority, from now on."""
-        cert, key = folder / "ours.pem", folder / "ours.key"
-        words = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
-        words += ["-subj", "/CN=ours", "-addext", "subjectAltName=IP:127.0.0.1"]
-        words += ["-addext", "basicConstraints=critical,CA:TRUE"]
-        words += ["-out", str(cert), "-keyout", str(key)]
-        subprocess.run(words, check=True, capture_output=True)
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(cert, key)
-        self.socket = context.wrap_socket(self.socket, server_side=True)
+        """As `speak_tls`."""
         self.scheme = "https"
-        return cert
+        return speak_tls(self, folder)
 
     def paths(self) -> list[str]:
         return [path for path, _ in self.asked]

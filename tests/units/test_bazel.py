@@ -22,6 +22,7 @@ import pytest
 from artf_cli import bazel, pins
 from artf_cli.bazel import BazelChoice
 from artf_cli.errors import ArtfError
+from common.index import speak_tls
 
 PINNED = pins.load().bazelisk
 
@@ -146,14 +147,35 @@ class Nowhere:
 
 
 @pytest.fixture
-def nowhere(tmp_path: Path, bazelisk: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Nowhere]:
+def nowhere(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    bazelisk: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Nowhere]:
+    """The mirror speaks TLS where a test says so, by an authority that pip is told of."""
     mirror = tmp_path / "mirror"
     mirror.mkdir()
     handler = functools.partial(_Quiet, directory=str(mirror))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        scheme = getattr(request, "param", "http")
+        if scheme == "https":
+            monkeypatch.setenv("PIP_CERT", str(speak_tls(server, tmp_path)))
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield Nowhere(mirror, f"http://127.0.0.1:{server.server_port}", bazelisk, monkeypatch)
+        yield Nowhere(mirror, f"{scheme}://127.0.0.1:{server.server_port}", bazelisk, monkeypatch)
         server.shutdown()
+
+
+@pytest.mark.parametrize("nowhere", ["https"], indirect=True)
+def test_both_are_fetched_with_pips_certificates(
+    nowhere: Nowhere, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert bazel.ensure().path.read_bytes() == nowhere.bazel.read_bytes()
+    shutil.rmtree(nowhere.home)
+    monkeypatch.delenv("PIP_CERT")
+    with pytest.raises(ArtfError, match="no Bazel of version 4 to 7"):
+        bazel.ensure()
+    assert "certificate" in nowhere.notes[-1], nowhere.notes
 
 
 def test_where_there_is_none_the_pinned_bazelisk_fetches_the_pinned_one(nowhere: Nowhere) -> None:
