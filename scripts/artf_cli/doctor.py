@@ -26,8 +26,15 @@ _PROBE_S = 20.0
 _GIB = 1 << 30
 _MEMORY_BYTES = 4 * _GIB
 _SHM_BYTES = 1 * _GIB
-# Open MPI since 1.10, MPICH and its kin since 3.1: the ABI versions that are around.
-_MPI = {"libmpi.so.40": "Open MPI", "libmpi.so.12": "MPICH ABI"}
+# As third_party/ar_grpc/mpi/choice.cc looks for them.
+_MPI = {
+    "libmpi.so.40": "Open MPI",
+    "libmpi.so.12": "MPICH ABI",
+    "libmpich.so.12": "MPICH, as Debian names it",
+    "libmpi_abi.so.1": "MPI 5's ABI",
+    "libmpi_abi.so.0": "MPI 5's ABI",
+    "libmpi_abi.so": "MPI 5's ABI",
+}
 _COLOUR = {OK: "green", WARN: "yellow", MISSING: "red"}
 
 
@@ -61,7 +68,8 @@ def _python() -> Check:
 
 
 def _compiler() -> Path | None:
-    for name in (os.environ.get("CC"), os.environ.get("CXX"), "c++", "g++", "clang++"):
+    # As scripts/preflight and the build.
+    for name in (os.environ.get("CC"), "g++"):
         path = shutil.which(name) if name else None
         if path:
             return Path(path)
@@ -76,11 +84,23 @@ def _compiles(compiler: Path, source: str) -> bool:
 def _compilers(compiler: Path | None) -> Check:
     cure = system.cure("compiler")
     if compiler is None:
-        return check("c++ compiler", MISSING, "no c++, g++ or clang++ in PATH", cure)
+        return check("c++ compiler", MISSING, "no g++ in PATH, and CC names none", cure)
     version = (_output([compiler, "--version"]) or "does not run").splitlines()[0]
     if not _compiles(compiler, "#include <string_view>\nstd::string_view s;\n"):
         return check("c++ compiler", MISSING, f"{compiler}: {version}: no C++17", cure)
     return check("c++ compiler", OK, f"{compiler}: {version}")
+
+
+def _certificates() -> Check:
+    need = system.needs()["certificates"]
+    found = next((probe for probe in need.probes if system.there(probe)), None)
+    where = os.environ.get(found[1:], "") if found and found.startswith("$") else found
+    return check(
+        "certificates",
+        OK if found else MISSING,
+        where or f"no {need.what}: nothing can be fetched",
+        system.cure("certificates"),
+    )
 
 
 def _program(name: str) -> Check:
@@ -208,6 +228,7 @@ def examine(peer: str | None = None) -> dict[str, Any]:
         _compilers(_compiler()),
         _bazel(),
         _program("git"),
+        _certificates(),
         _cache(),
         _disk("disk for dist", DIST, "check the repository out elsewhere"),
         _memory(),

@@ -37,7 +37,7 @@ class Need:
     optional: bool
 
     def there(self) -> bool:
-        return any(_there(probe) for probe in self.probes)
+        return any(there(probe) for probe in self.probes)
 
 
 @functools.cache
@@ -77,7 +77,8 @@ def needs() -> dict[str, Need]:
     }
 
 
-def _there(probe: str) -> bool:
+def there(probe: str) -> bool:
+    """Whether a probe of the table finds something."""
     if probe.startswith("$"):
         probe = os.environ.get(probe[1:]) or "/no such variable"
         return shutil.which(probe) is not None or Path(probe).is_file()
@@ -132,7 +133,7 @@ def cure(name: str, root: Path = _ROOT) -> str:
 
 def missing(wanted: Mapping[str, str]) -> list[str]:
     """The packages of those (programs on PATH, or absolute paths) that are not there."""
-    return [package for probe, package in wanted.items() if not _there(probe)]
+    return [package for probe, package in wanted.items() if not there(probe)]
 
 
 def apt_install(what: str, packages: Sequence[str]) -> None:

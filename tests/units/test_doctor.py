@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections import namedtuple
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ def test_the_object_is_json_with_a_cure_for_all_that_is_not_well() -> None:
     assert json.loads(json.dumps(examination)) == examination
     assert set(examination) == {"ok", "checks", "rdma"}
     names = [check["name"] for check in examination["checks"]]
-    assert len(names) == len(set(names)) == 15
+    assert len(names) == len(set(names)) == 16
     for check in examination["checks"]:
         assert set(check) == {"name", "status", "detail", "cure"}
         assert check["status"] in ("ok", "warn", "missing")
@@ -84,7 +85,7 @@ def test_a_compiler_that_cannot_compile_does_not_count(
     old = tmp_path / "old-c++"
     old.write_text('#!/bin/sh\n[ "$1" = --version ] && echo old-c++ 4.4\n')
     old.chmod(0o755)
-    monkeypatch.setenv("CXX", str(old))
+    monkeypatch.setenv("CC", str(old))
     compiler = doctor._compiler()
     assert compiler == old
     check = doctor._compilers(compiler)
@@ -147,3 +148,27 @@ def test_the_compiler_is_the_one_that_cc_names(
     named.symlink_to(str(shutil.which("g++")))
     monkeypatch.setenv("CC", str(named))
     assert doctor._compiler() == named
+    # A build does not take clang by itself.
+    monkeypatch.delenv("CC")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    (tmp_path / "clang++").symlink_to(named)
+    assert doctor._compilers(doctor._compiler())["status"] == "missing"
+
+
+def test_certificates_are_wanted_as_the_table_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundle = tmp_path / "ca.pem"
+    bundle.touch()
+    monkeypatch.setenv("SSL_CERT_FILE", str(bundle))
+    assert doctor._certificates()["detail"] == str(bundle)
+    table = {**system.needs(), "certificates": replace(system.needs()["certificates"], probes=())}
+    monkeypatch.setattr(system, "needs", lambda: table)
+    check = doctor._certificates()
+    assert check["status"] == "missing"
+    assert "SSL_CERT_FILE" in check["cure"]
+
+
+def test_debians_mpich_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "_loads", lambda library: library == "libmpich.so.12")
+    assert doctor._mpi()["detail"] == "libmpich.so.12 (MPICH, as Debian names it)"
