@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -230,6 +231,12 @@ def test_receiver_killed_while_it_holds_offers(pair: Cluster) -> None:
     assert_works(pair, "shm")
 
 
+def stands_still(loop: Loop, seconds: float) -> bool:
+    before = loop.steps
+    time.sleep(seconds)
+    return loop.steps == before
+
+
 def test_stopped_peer_goes_on(pair: Cluster) -> None:
     """Three seconds of SIGSTOP in the middle of steps cost three seconds and nothing else."""
     for way in ((PS, WORKER), (WORKER, PS)):
@@ -238,10 +245,9 @@ def test_stopped_peer_goes_on(pair: Cluster) -> None:
             loop.wait_steps(3)
             pair[PS].stand_still()
             try:
-                time.sleep(0.5)
-                before = loop.steps
-                time.sleep(2.5)
-                assert loop.steps == before
+                # The others may still end a step whose part there is over.
+                assert eventually(partial(stands_still, loop, 0.5), 10)
+                assert stands_still(loop, 2.5)
             finally:
                 pair[PS].signal(signal.SIGCONT)
             loop.wait_steps(5)
@@ -447,8 +453,11 @@ def test_idle_servers_burn_no_cpu(pair: Cluster) -> None:
     assert_works(pair, "shm")
     time.sleep(1)
     pids = [pair[task].pid for task in (PS, WORKER)]
-    before = sum(cpu_seconds(pid) for pid in pids)
-    time.sleep(5)
-    used = sum(cpu_seconds(pid) for pid in pids) - before
+    used: list[float] = []
+    # What others do to the machine's caches adds to one of three, what burns a core to each.
+    while len(used) < 3 and not (used and used[-1] < 0.05):
+        before = sum(cpu_seconds(pid) for pid in pids)
+        time.sleep(5)
+        used.append(sum(cpu_seconds(pid) for pid in pids) - before)
     assert pair[WORKER].status()["links"] > 0
-    assert used < 0.05, f"{used:.3f} s of CPU in 5 s"
+    assert min(used) < 0.05, f"{used} s of CPU in 5 s each"

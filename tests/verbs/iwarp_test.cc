@@ -30,8 +30,9 @@ struct Writable {
   uint64_t size;
 };
 std::mutex writable_mu;
-std::map<abi::MemoryRegion*, Writable> writable;  // now
-std::vector<Writable> was_writable;               // ever
+// Never destroyed: regions end on the reactor while the program does.
+auto& writable = *new std::map<abi::MemoryRegion*, Writable>;  // now
+auto& was_writable = *new std::vector<Writable>;               // ever
 
 decltype(Library::reg_mr) real_reg_mr;
 decltype(Library::dereg_mr) real_dereg_mr;

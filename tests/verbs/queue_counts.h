@@ -10,6 +10,7 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <utility>
 
 #include "tests/verbs/library_to_wrap.h"
 #include "tests/verbs/pair.h"
@@ -169,11 +170,16 @@ class QueueCounts {
   }
   static int DestroyPair(abi::QueuePair* pair) {
     const uint32_t number = pair->number;
+    std::unique_lock<std::mutex> lock(Mutex());
+    // Before its address is another one's.
+    auto known = Pairs().extract(pair);
+    Numbers().erase(number);
+    lock.unlock();
     const int error = Real().destroy_qp(pair);
-    std::lock_guard<std::mutex> lock(Mutex());
-    if (error == 0) {
-      Pairs().erase(pair);
-      Numbers().erase(number);
+    if (error != 0) {
+      lock.lock();
+      Pairs().insert(std::move(known));
+      Numbers()[number] = pair;
     }
     return error;
   }

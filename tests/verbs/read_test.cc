@@ -258,19 +258,21 @@ void CloseWhileReading(bool by_destruction) {
   }
 }
 
-// Reads with Progress alone, since the reactor is held up: `done` runs in a thread that is no
-// other's.
+// Reads with Progress alone, since the reactor is held up until the read has ended: `done` runs in
+// this thread.
 void ReadByProgress(Connection* reader, const Key& key, std::vector<uint8_t>* into, Done done) {
   Awaited<bool> held;
-  CheckCode(StartOnReactor([&held] {
+  const auto over = std::make_shared<Awaited<bool>>();
+  CheckCode(StartOnReactor([&held, over] {
               held.Set(true);
-              std::this_thread::sleep_for(std::chrono::milliseconds(200));
+              over->Get();
             }),
             StatusCode::kOk);
   held.Get();
   const auto ended = std::make_shared<std::atomic<bool>>(false);
-  reader->Get(key, 0, into->data(), into->size(), nullptr, [ended, done](Status status) {
+  reader->Get(key, 0, into->data(), into->size(), nullptr, [ended, over, done](Status status) {
     *ended = true;
+    over->Set(true);
     done(std::move(status));
   });
   while (!*ended) reader->Progress();
