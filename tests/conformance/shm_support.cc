@@ -9,12 +9,14 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <thread>
 
 #include "tests/common/at_rest.h"
 #include "third_party/ar_grpc/base/reactor.h"
 #include "third_party/ar_grpc/fabric/shm/connector.h"
 #include "third_party/ar_grpc/fabric/shm/listener.h"
 #include "third_party/ar_grpc/fabric/shm/meeting_socket.h"
+#include "third_party/ar_grpc/fabric/shm/peer_socket.h"
 #include "third_party/ar_grpc/fabric/shm/shared_doorbell.h"
 
 namespace ar_grpc::fabric::testing {
@@ -23,6 +25,10 @@ using shm::Packet;
 
 size_t OpenFds() {
   RunOnReactor([] {});  // what its callbacks hold is closed as they end
+  // One may take as long as its peer likes.
+  for (int i = 0; i < 1000 && shm::ClosesUnderWay() > 0; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
   size_t count = 0;
   DIR* const directory = opendir("/proc/self/fd");
   while (readdir(directory) != nullptr) ++count;
