@@ -136,5 +136,7 @@ def test_what_is_not_offered_is_a_cell_of_the_table() -> None:
     assert len(_REFUSED) == len(NOT_OFFERED)
     assert set(_REFUSED) <= cells
     assert all(set(CASES) >= quick for quick in _QUICK.values())
-    assert set(_QUICK) == {path.name for path in PATHS if path.driver or path.mpi}
+    # All of them run each time over a path that is quick enough for it.
+    assert set(_QUICK) <= {path.name for path in PATHS}
+    assert set(_QUICK) >= {path.name for path in PATHS if path.driver or path.mpi}
     assert all(entry.reason for entry in NOT_OFFERED)
