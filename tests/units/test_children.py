@@ -104,18 +104,18 @@ def test_no_more_than_wanted_run_at_a_time(
     assert "2" in counts and counts <= {"1", "2"}
 
 
-def test_one_that_gives_way_runs_beside_the_others(tmp_path: Path) -> None:
+def test_one_with_a_place_of_its_own_runs_beside_the_others(tmp_path: Path) -> None:
     """Two of which one starts when the other has ended, and not in a place of theirs."""
     here = tmp_path / "here"
     here.mkdir()
-    names = ["gives-way-0", "gives-way-1", *(f"program{number}" for number in range(4))]
+    names = ["beside-0", "beside-1", *(f"program{number}" for number in range(4))]
     commands = [
         children.Command(
             [sys.executable, "-c", TAKES_PART, str(here), name],
             os.environ,
             tmp_path / name,
             name,
-            gives_way=name.startswith("gives"),
+            beside=name.startswith("beside"),
         )
         for name in names
     ]

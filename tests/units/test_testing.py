@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import textwrap
@@ -108,18 +107,6 @@ def test_what_is_left_out_is_counted_by_its_reason(tree: Tree) -> None:
     }
     assert all(0 < counts["cpu_s"] <= counts["wall_s"] * 2 for counts in result.suites.values())
     assert tree.run("-k", "right").lines[1] == "10 deselected: by pytest's own arguments 10"
-
-
-@pytest.mark.parametrize("beside", [True, False])
-def test_a_suite_gives_way_to_those_beside_it(tree: Tree, beside: bool) -> None:
-    def has(priority: int) -> str:
-        return f"import os\n\ndef test_it():\n    assert os.nice(0) == {priority}\n"
-
-    mine = os.nice(0)
-    if beside:
-        tree.add("one", has(mine), together="x")
-    tree.add("two", has(min(mine + 10, 19) if beside else mine), together="x", gives_way=True)
-    assert tree.run().failures == []
 
 
 def test_a_full_run_leaves_nothing_out_part_by_part(

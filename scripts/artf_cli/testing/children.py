@@ -27,8 +27,8 @@ class Command:
     env: Mapping[str, str]
     log: Path | None = None
     title: str = ""
-    #: Beside others it gets the processors that they leave (nice).
-    gives_way: bool = False
+    #: It has a place of its own beside those that run at a time.
+    beside: bool = False
 
 
 class Ended(NamedTuple):
@@ -98,7 +98,7 @@ def run(
     commands: Sequence[Command], deadline: float | None = None, at_once: int = sys.maxsize
 ) -> list[Ended]:
     """How commands ended, which start in their order, at most `at_once` at a time, and beside these
-    one that gives way to them.
+    one of those with a place of their own.
 
     When this process is interrupted, or `deadline` (of time.monotonic) passes, each gets time to
     take down its fixtures. Raises OutOfTime for the latter, also of those that had yet to start.
@@ -135,17 +135,13 @@ def _next(
     """The places of those that start now, beside those that run."""
     room = {False: at_once, True: 1}
     for place in running:
-        room[commands[place].gives_way] -= 1
+        room[commands[place].beside] -= 1
     found = []
     for place in waiting:
-        if room[commands[place].gives_way] > 0:
-            room[commands[place].gives_way] -= 1
+        if room[commands[place].beside] > 0:
+            room[commands[place].beside] -= 1
             found.append(place)
     return found
-
-
-def _words(command: Command) -> list[str]:
-    return ["nice", *command.words] if command.gives_way else list(command.words)
 
 
 def _start(command: Command) -> subprocess.Popen[bytes]:
@@ -155,10 +151,10 @@ def _start(command: Command) -> subprocess.Popen[bytes]:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         if command.log is None:
-            return subprocess.Popen(_words(command), cwd=REPO, env=command.env)
+            return subprocess.Popen(command.words, cwd=REPO, env=command.env)
         with command.log.open("wb") as log:
             return subprocess.Popen(
-                _words(command),
+                command.words,
                 cwd=REPO,
                 env=command.env,
                 stdin=subprocess.DEVNULL,

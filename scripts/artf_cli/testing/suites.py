@@ -23,8 +23,8 @@ class Suite:
     perturbed: bool = False
     #: Neighbours in the table with the same word here run side by side.
     together: str = ""
-    #: Side by side with others it gets the processors that they leave.
-    gives_way: bool = False
+    #: Side by side with others it has a place of its own: it is long, and waits much.
+    beside: bool = False
     #: The parts of `--full` that have its tests; those without a marker `part` are in the first.
     parts: tuple[str, ...] = ("base",)
 
@@ -42,14 +42,14 @@ SUITES = (
     Suite("conformance", NOTHING, together="cheap"),
     # Each rank polls: beside others it would only wait.
     Suite("mpi", NOTHING),
-    # In virtual hosts, whose kernel it builds while the others wait. The longest one.
-    Suite("verbs", NOTHING, together="built", gives_way=True, parts=("verbs",)),
+    # In virtual hosts, whose kernel it builds first: others need it, too. The longest one.
+    Suite("verbs", NOTHING, together="built", beside=True, parts=("verbs",)),
     Suite(
         "containers", together="built", parts=("containers", "clean-root", "clean-user", "systems")
     ),
-    Suite("wheel", together="built"),
-    # It waits for time limits most of the time, and then wants an outcome at once.
+    # It waits for time limits most of the time.
     Suite("faults", installed=True, perturbed=True, together="built", parts=("servers",)),
+    Suite("wheel", together="built"),
     Suite("recv", installed=True, perturbed=True, together="built", parts=("recv",)),
     Suite("tf2", installed=True, perturbed=True, together="built", parts=("servers",)),
     Suite("clusters", together="built"),
