@@ -21,8 +21,8 @@ from artf_cli.paths import BUILD, REPO
 RECORD = BUILD / "reproduced.json"
 #: Of artf_cli, what runs inside a build or gives Bazel its settings.
 MODULES = [
-    *("bazel", "build", "console", "errors", "fetch", "patches", "paths", "pins", "sources"),
-    *("tables", "wheel"),
+    *("bazel", "build", "console", "errors", "fetch", "package_index", "patches", "paths"),
+    *("pins", "sources", "tables", "wheel"),
 ]
 # All that they match and that is installed: compiler, headers, linker. What is missing
 # here can make the comparison fail, never pass.
