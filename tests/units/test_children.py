@@ -115,7 +115,7 @@ def test_one_with_a_place_of_its_own_runs_beside_the_others(tmp_path: Path) -> N
             os.environ,
             tmp_path / name,
             name,
-            beside=name.startswith("beside"),
+            own_place=name.startswith("beside"),
         )
         for name in names
     ]

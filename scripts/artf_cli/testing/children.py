@@ -28,7 +28,7 @@ class Command:
     log: Path | None = None
     title: str = ""
     #: It has a place of its own beside those that run at a time.
-    beside: bool = False
+    own_place: bool = False
 
 
 class Ended(NamedTuple):
@@ -97,8 +97,8 @@ class _Child:
 def run(
     commands: Sequence[Command], deadline: float | None = None, at_once: int = sys.maxsize
 ) -> list[Ended]:
-    """How commands ended, which start in their order, at most `at_once` at a time, and beside these
-    one of those with a place of their own.
+    """How commands ended. They start in their order: at most `at_once` at a time, and beside these
+    one of those that have a place of their own.
 
     When this process is interrupted, or `deadline` (of time.monotonic) passes, each gets time to
     take down its fixtures. Raises OutOfTime for the latter, also of those that had yet to start.
@@ -135,11 +135,11 @@ def _next(
     """The places of those that start now, beside those that run."""
     room = {False: at_once, True: 1}
     for place in running:
-        room[commands[place].beside] -= 1
+        room[commands[place].own_place] -= 1
     found = []
     for place in waiting:
-        if room[commands[place].beside] > 0:
-            room[commands[place].beside] -= 1
+        if room[commands[place].own_place] > 0:
+            room[commands[place].own_place] -= 1
             found.append(place)
     return found
 

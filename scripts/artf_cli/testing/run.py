@@ -152,7 +152,7 @@ def _command(
     words += [f"--junitxml={root / 'report.xml'}", f"--left-out={root / 'left-out.json'}"]
     words += [f"--parts={','.join(suite.parts)}", *arguments]
     log = root / "output" if apart else None
-    return children.Command(words, env, log, f"suite {suite.name}", suite.beside)
+    return children.Command(words, env, log, f"suite {suite.name}", suite.own_place)
 
 
 def _add(suite: Suite, root: Path, status: int, own: bool, result: Result) -> None:

@@ -24,7 +24,7 @@ class Suite:
     #: Neighbours in the table with the same word here run side by side.
     together: str = ""
     #: Side by side with others it has a place of its own: it is long, and waits much.
-    beside: bool = False
+    own_place: bool = False
     #: The parts of `--full` that have its tests; those without a marker `part` are in the first.
     parts: tuple[str, ...] = ("base",)
 
@@ -43,7 +43,7 @@ SUITES = (
     # Each rank polls: beside others it would only wait.
     Suite("mpi", NOTHING),
     # In virtual hosts, whose kernel it builds first: others need it, too. The longest one.
-    Suite("verbs", NOTHING, together="built", beside=True, parts=("verbs",)),
+    Suite("verbs", NOTHING, together="built", own_place=True, parts=("verbs",)),
     Suite(
         "containers", together="built", parts=("containers", "clean-root", "clean-user", "systems")
     ),
