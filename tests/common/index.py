@@ -5,15 +5,36 @@ from __future__ import annotations
 import base64
 import http.server
 import io
+import os
 import socketserver
 import ssl
 import subprocess
+import sys
 import threading
 import zipfile
 from pathlib import Path
 from urllib import parse
 
+import pytest
+
+from artf_cli import package_index
+
 LOGIN = ("somebody", "p@ss word")
+
+
+def without_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """pip and uv are told nothing by this machine or its user, and the cache is the test's own."""
+    for name in list(os.environ):
+        known = name.startswith(("PIP_", "UV_", "SSL_CERT", "ARTF_UV", "ARTF_PIP"))
+        if known or name.endswith("CA_BUNDLE") or name.lower().endswith("_proxy"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    for name in ("XDG_CONFIG_HOME", "XDG_CONFIG_DIRS"):
+        monkeypatch.setenv(name, str(tmp_path / name))
+    # Also what /etc/pip.conf says here.
+    monkeypatch.setattr(package_index, "_GLOBAL", tmp_path / "etc/pip.conf")
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / "prefix"))
+    monkeypatch.setenv("ARTF_CACHE", str(tmp_path / "cache"))
 
 
 def speak_tls(server: socketserver.TCPServer, folder: Path) -> Path:

@@ -22,7 +22,7 @@ import pytest
 from artf_cli import bazel, pins
 from artf_cli.bazel import BazelChoice
 from artf_cli.errors import ArtfError
-from common.index import speak_tls
+from common.index import speak_tls, without_settings
 
 PINNED = pins.load().bazelisk
 
@@ -138,7 +138,7 @@ class Nowhere:
         patch.setattr(bazel, "note", self.notes.append)
         patch.setattr(bazel, "apt_install", lambda what, packages: self.asked.append(packages))
         for name in list(os.environ):
-            if name.startswith("BAZELISK_") or name.lower().endswith("_proxy"):
+            if name.startswith("BAZELISK_"):
                 patch.delenv(name)
         patch.delenv("ARTF_BAZEL", raising=False)
         patch.setenv("BAZELISK_BASE_URL", f"{address}/bazel")
@@ -154,6 +154,7 @@ def nowhere(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Nowhere]:
     """The mirror speaks TLS where a test says so, by an authority that pip is told of."""
+    without_settings(monkeypatch, tmp_path)
     mirror = tmp_path / "mirror"
     mirror.mkdir()
     handler = functools.partial(_Quiet, directory=str(mirror))

@@ -17,6 +17,7 @@ import pytest
 
 from artf_cli import fetch, pins
 from artf_cli.errors import ArtfError
+from common.index import without_settings
 
 BODY = bytes(range(256)) * 4096
 SHA = hashlib.sha256(BODY).hexdigest()
@@ -57,6 +58,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:
         pass
+
+
+@pytest.fixture(autouse=True)
+def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    without_settings(monkeypatch, tmp_path)
 
 
 @pytest.fixture

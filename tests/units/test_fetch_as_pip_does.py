@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from artf_cli import fetch, package_index
+from artf_cli import fetch
 from artf_cli.errors import ArtfError
 from artf_cli.fetch import NotReached
 from artf_cli.pins import BaseWheel
-from common.index import Index, packed
+from common.index import Index, packed, without_settings
 
 FILE = "tiny-1-py3-none-any.whl"
 BODY = packed("tiny")
@@ -32,16 +30,8 @@ def index() -> Iterator[Index]:
 
 @pytest.fixture(autouse=True)
 def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No settings but those of the test, and a cache of its own."""
-    for name in list(os.environ):
-        known = name.startswith(("PIP_", "UV_", "SSL_CERT"))
-        if known or name.endswith("CA_BUNDLE") or name.lower().endswith("_proxy"):
-            monkeypatch.delenv(name)
-    monkeypatch.setenv("HOME", str(tmp_path))
+    without_settings(monkeypatch, tmp_path)
     monkeypatch.setenv("PIP_CONFIG_FILE", str(tmp_path / "pip.conf"))
-    monkeypatch.setattr(package_index, "_GLOBAL", tmp_path / "none")
-    monkeypatch.setattr(sys, "prefix", str(tmp_path / "prefix"))
-    monkeypatch.setenv("ARTF_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(fetch, "_TRIES", 1)
     configured(tmp_path, "")
 

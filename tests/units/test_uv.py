@@ -21,7 +21,7 @@ from artf_cli import package_index, uv
 from artf_cli.package_index import FetchError
 from artf_cli.paths import REPO
 from common import managed_python
-from common.index import LOGIN, Index, packed
+from common.index import LOGIN, Index, packed, without_settings
 from common.preload import preloadable
 
 FILE = "uv-9.8.7-py3-none-manylinux_2_17_x86_64.manylinux2014_x86_64.whl"
@@ -42,18 +42,7 @@ def real_uv() -> Path:
 
 @pytest.fixture(autouse=True)
 def _alone(real_uv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No settings but those of the test, and a cache of its own."""
-    for name in list(os.environ):
-        known = name.startswith(("PIP_", "UV_", "SSL_CERT", "ARTF_UV", "ARTF_PIP"))
-        if known or name.endswith("CA_BUNDLE") or name.lower().endswith("_proxy"):
-            monkeypatch.delenv(name)
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    for name in ("XDG_CONFIG_HOME", "XDG_CONFIG_DIRS"):
-        monkeypatch.setenv(name, str(tmp_path / name))
-    # Also what /etc/pip.conf says here.
-    monkeypatch.setattr(package_index, "_GLOBAL", tmp_path / "etc/pip.conf")
-    monkeypatch.setattr(sys, "prefix", str(tmp_path / "prefix"))
-    monkeypatch.setenv("ARTF_CACHE", str(tmp_path / "cache"))
+    without_settings(monkeypatch, tmp_path)
 
 
 @pytest.fixture

@@ -573,8 +573,11 @@ void AddressGoes(bool iwarp) {
     Check(Seen(abi::kEventGidChange) > changes, "the kernel has not said so");
   }
   Shell("ip addr add 10.77.0.1/24 dev veth0");
-  if (iwarp) CheckCode(waited.Get(), StatusCode::kOk);
-  if (!iwarp) Soon([&] { return Seen(abi::kEventGidChange) > changes + 1; }, "no second event");
+  if (iwarp) {
+    CheckCode(waited.Get(), StatusCode::kOk);
+  } else {
+    Soon([&] { return Seen(abi::kEventGidChange) > changes + 1; }, "no second event");
+  }
   const Pair next = Connected();
   Works(next, memory);
   // Another one's is none of theirs.
