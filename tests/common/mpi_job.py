@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
 import json
 import os
@@ -45,11 +46,12 @@ def _shown(name: str, ranks: int, survive: bool, *words: str) -> dict[str, Any]:
 @functools.cache
 def counting_library(name: str) -> Path:
     """A library that counts what goes through an MPI, by MPI's profiling interface, and is used in
-    its place (count_mpi.cc). It stays for the life of this process's temporary folder."""
+    its place (count_mpi.cc). It stays for the life of this process."""
     compiler = shutil.which("g++")
     assert compiler, "no g++: scripts/artf build installs it, or says how"
     real = Path(_shown(name, 1, False, "true")["library"])
     folder = Path(tempfile.mkdtemp(prefix="artf-count-mpi-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     made = folder / f"count_{name.replace('-', '_')}.so"
     words = [compiler, "-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]
     words += [str(Path(__file__).with_name("count_mpi.cc")), "-o", str(made)]
