@@ -22,6 +22,7 @@ IMAGE = "debian:bookworm"
 _LIMIT_S = 5400
 #: All that a user finds who is not root.
 _TOOLS = "g++ git bazel-bootstrap python3 ca-certificates"
+_INSTALL = "apt-get update -qq && apt-get install -y -qq --no-install-recommends"
 
 
 def readme_commands() -> list[str]:
@@ -90,6 +91,21 @@ def test_readme_on_a_clean_machine(own_engine: OwnEngine, clone: Path, user: str
     assert len(asked) == (0 if user == "root" else 1), asked
 
 
+def bare(own_engine: OwnEngine, image: str, clone: Path, folder: Path) -> Machine:
+    """A machine with the clone as /repo. A Python that it lacks comes by uv from a mirror, in
+    `folder`, that stands for upstream's releases."""
+    own_engine.load_base(image)
+    archive = managed_python.packed()
+    (folder / "python.tar.gz").write_bytes(archive)
+    listed = managed_python.listed(archive, "file:///mirror/python.tar.gz")
+    (folder / "pythons.json").write_text(listed)
+    # pytest's folders are for who made them alone.
+    folder.chmod(0o755)
+    words = ["--volume", f"{clone}:/repo:ro", "--volume", f"{folder}:/mirror:ro"]
+    words += ["--env", "UV_PYTHON_DOWNLOADS_JSON_URL=/mirror/pythons.json"]
+    return own_engine.run_online(image, *words)
+
+
 @pytest.mark.part("systems")
 @pytest.mark.parametrize(
     ("image", "user"),
@@ -103,22 +119,11 @@ def test_readme_on_a_clean_machine(own_engine: OwnEngine, clone: Path, user: str
 def test_quickstart_on_each_debian(
     own_engine: OwnEngine, clone: Path, tmp_path: Path, image: str, user: str
 ) -> None:
-    """The newer ones have none of the wheel's Pythons: uv fetches it, from a mirror that stands for
-    upstream's releases. None has protobuf."""
-    own_engine.load_base(image)
-    archive = managed_python.packed()
-    (tmp_path / "python.tar.gz").write_bytes(archive)
-    listed = managed_python.listed(archive, "file:///mirror/python.tar.gz")
-    (tmp_path / "pythons.json").write_text(listed)
-    # pytest's folders are for who made them alone.
-    tmp_path.chmod(0o755)
-    words = ["--volume", f"{clone}:/repo:ro", "--volume", f"{tmp_path}:/mirror:ro"]
-    words += ["--env", "UV_PYTHON_DOWNLOADS_JSON_URL=/mirror/pythons.json"]
-    with own_engine.run_online(image, *words) as machine:
+    """The newer ones have none of the wheel's Pythons. None has protobuf."""
+    with bare(own_engine, image, clone, tmp_path) as machine:
         give_clone(machine, user)
         if user != "root":
-            install = "apt-get install -y -qq --no-install-recommends"
-            machine.run(f"mkdir -p /usr/share/man/man1; apt-get update -qq && {install} {_TOOLS}")
+            machine.run(f"mkdir -p /usr/share/man/man1; {_INSTALL} {_TOOLS}")
         begin = time.monotonic()
         command = f"{readme_commands()[0]} --json"
         done = machine.run(command, user, "/work/repo", False, _LIMIT_S)
@@ -135,3 +140,31 @@ def test_quickstart_on_each_debian(
     assert re.search(r"^artf: Bazel [47]\.", said, re.M), said
     # dpkg-query names a package here only where it is installed.
     assert "proto" not in found, found
+
+
+@pytest.mark.part("systems")
+def test_two_bazels_make_the_same_wheel(own_engine: OwnEngine, clone: Path, tmp_path: Path) -> None:
+    """Debian unstable's, and Debian 13's on the same system: one compiler, caches of their own."""
+    made: dict[str, str] = {}
+    log = ""
+    with bare(own_engine, "debian:unstable", clone, tmp_path) as machine:
+        machine.run(f"mkdir -p /usr/share/man/man1; {_INSTALL} {_TOOLS}")
+        machine.run(
+            "sed 's/ sid / trixie /' /etc/apt/sources.list > /etc/apt/sources.list.d/13.list"
+        )
+        for major, package in (("7", "bazel-bootstrap"), ("4", "bazel-bootstrap/trixie")):
+            machine.run(f"{_INSTALL} --allow-downgrades {package}")
+            # The same folder: what is compared is Bazel alone.
+            machine.run("rm -rf /work && cp -r /repo /work")
+            done = machine.run(
+                f"ARTF_CACHE=/cache-{major} scripts/artf build", "root", "/work", False, _LIMIT_S
+            )
+            log += f"{done.stdout}{done.stderr}[status {done.returncode}]\n"
+            keep("two-bazels", log)
+            assert done.returncode == 0, log[-3000:]
+            assert re.search(rf"^artf: Bazel {major}\.", done.stdout + done.stderr, re.M), log
+            made[major] = machine.run("sha256sum dist/*.whl", folder="/work").stdout
+            log += made[major]
+            keep("two-bazels", log)
+    assert made["7"].count("\n") == 1
+    assert made["7"] == made["4"]
