@@ -51,10 +51,9 @@ class Pool {
     for (std::thread& thread : threads_) thread.join();
   }
   void Run(std::function<void()> task) {
-    {
-      std::lock_guard<std::mutex> lock(mu_);
-      tasks_.push_back(std::move(task));
-    }
+    // Under the lock: a task that has run may be the last thing that the destructor waits for.
+    std::lock_guard<std::mutex> lock(mu_);
+    tasks_.push_back(std::move(task));
     changed_.notify_one();
   }
 
