@@ -70,45 +70,57 @@ void AQueueHasAsManyThreadsAsAllowed() {
   static auto* const queue = new WorkQueue("test", /*most_threads=*/2);
   std::promise<void> release;
   const std::shared_future<void> released = release.get_future().share();
-  std::atomic<int> begun{0};
+  std::atomic<int> running{0};
+  std::atomic<int> most{0};
   std::atomic<int> ended{0};
   for (int i = 0; i < 5; ++i) {
-    queue->Run([&begun, &ended, released] {
-      ++begun;
+    queue->Run([&running, &most, &ended, released] {
+      const int now = ++running;
+      for (int seen = most; seen < now && !most.compare_exchange_weak(seen, now);) continue;
       released.wait();
+      // A third thread would find two here, however late it began.
+      std::this_thread::sleep_for(milliseconds(20));
+      --running;
       ++ended;
     });
   }
-  Eventually("two at once", [&begun] { return begun == 2; });
-  std::this_thread::sleep_for(milliseconds(50));
-  Check(begun == 2, "and no third");
+  Eventually("two at once", [&running] { return running == 2; });
   release.set_value();
   Eventually("each has run", [&ended] { return ended == 5; });
+  Check(most == 2, "and no third");
 }
 
 void TimersRunInOrderAndNotEarly() {
-  std::vector<int> order;  // touched on the reactor's thread only
-  std::promise<void> done;
-  const auto start = std::chrono::steady_clock::now();
   Reactor& reactor = Reactor::Get();
-  // Further apart than a busy machine puts these lines.
-  reactor.RunAfter(800, [&] {
-    order.push_back(3);
-    done.set_value();
-  });
-  reactor.RunAfter(400, [&] { order.push_back(2); });
-  reactor.RunAfter(0, [&] { order.push_back(1); });
-  done.get_future().wait();
-  Check(std::chrono::steady_clock::now() - start >= milliseconds(800), "not before its time");
-  RunOnReactor([&] { Check(order == std::vector<int>{1, 2, 3}, "in the order of their times"); });
+  while (true) {
+    std::vector<int> order;  // touched on the reactor's thread only
+    std::promise<void> done;
+    const auto ran = [&](int which) {
+      order.push_back(which);
+      if (order.size() == 3) done.set_value();
+    };
+    const auto start = std::chrono::steady_clock::now();
+    reactor.RunAfter(800, [&] { ran(3); });
+    reactor.RunAfter(400, [&] { ran(2); });
+    reactor.RunAfter(0, [&] { ran(1); });
+    const auto took = std::chrono::steady_clock::now() - start;
+    done.get_future().wait();
+    Check(std::chrono::steady_clock::now() - start >= milliseconds(800), "not before its time");
+    // Else a busy machine has put these lines so far apart that their order is another.
+    if (took >= milliseconds(400)) continue;
+    RunOnReactor([&] { Check(order == std::vector<int>{1, 2, 3}, "in the order of their times"); });
+    return;
+  }
 }
 
 void ACancelledTaskDoesNotRun() {
   Reactor& reactor = Reactor::Get();
-  // For later than a busy machine takes to come to the next line.
-  const uint64_t id = reactor.RunAfter(300, [] { Check(false, "cancelled"); });
-  Check(id != 0 && reactor.Cancel(id), "cancelled in time");
-  Check(!reactor.Cancel(id), "only once");
+  // On its own thread no timer can run between the two.
+  RunOnReactor([&] {
+    const uint64_t id = reactor.RunAfter(300, [] { Check(false, "cancelled"); });
+    Check(id != 0 && reactor.Cancel(id), "cancelled in time");
+    Check(!reactor.Cancel(id), "only once");
+  });
   std::promise<uint64_t> ran;
   const uint64_t late = reactor.RunAfter(350, [&] { ran.set_value(0); });
   ran.get_future().wait();
@@ -117,21 +129,27 @@ void ACancelledTaskDoesNotRun() {
 
 void ATimerThatIsCancelledInTimeWakesNoOne() {
   Reactor& reactor = Reactor::Get();
-  // It sleeps until then when that is cancelled: each timer below is for later.
-  const uint64_t until = reactor.RunAfter(50000, [] {});
-  RunOnReactor([] {});
-  std::this_thread::sleep_for(milliseconds(50));
-  Check(reactor.Cancel(until), "cancelled in time");
-  const uint64_t before = reactor.rounds();
-  constexpr int kTimers = 100;
-  for (int i = 0; i < kTimers; ++i) {
-    const uint64_t id = reactor.RunAfter(60000, [] { Check(false, "cancelled"); });
-    Check(reactor.Cancel(id), "cancelled in time");
-    // Time to come back from waiting, if it was woken.
-    std::this_thread::sleep_for(milliseconds(1));
-  }
-  // One more round may have been under way.
-  Check(reactor.rounds() - before <= 1, "the reactor slept on");
+  const auto rounds = [&reactor] {
+    // It sleeps until then when that is cancelled: each timer below is for later.
+    const uint64_t until = reactor.RunAfter(50000, [] {});
+    RunOnReactor([] {});
+    std::this_thread::sleep_for(milliseconds(50));
+    Check(reactor.Cancel(until), "cancelled in time");
+    const uint64_t before = reactor.rounds();
+    constexpr int kTimers = 100;
+    for (int i = 0; i < kTimers; ++i) {
+      const uint64_t id = reactor.RunAfter(60000, [] { Check(false, "cancelled"); });
+      Check(reactor.Cancel(id), "cancelled in time");
+      // Time to come back from waiting, if it was woken.
+      std::this_thread::sleep_for(milliseconds(1));
+    }
+    return reactor.rounds() - before;
+  };
+  uint64_t least = rounds();
+  // One more round may have been under way; and on a busy machine the reactor may not have come to
+  // its sleep when the first timer was cancelled, and then each one wakes it.
+  for (int i = 0; i < 9 && least > 1; ++i) least = std::min(least, rounds());
+  Check(least <= 1, "the reactor slept on");
   std::promise<void> ran;
   reactor.RunAfter(10, [&] { ran.set_value(); });
   Check(ran.get_future().wait_for(milliseconds(5000)) == std::future_status::ready,

@@ -529,11 +529,19 @@ void WithoutThreadsItIsAssumed() {
   refuse_threads = false;
 }
 
+// Again where this machine had no time for it: the connection to itself alone takes two threads.
+StatusOr<Figures> Measured(fabric::Context* context) {
+  StatusOr<Figures> measured = Measure(context);
+  for (int i = 0; i < 10 && measured.status().code() == StatusCode::kDeadlineExceeded; ++i) {
+    measured = Measure(context);
+  }
+  return measured;
+}
+
 void MeasuredIsUsable() {
   for (int i = 0; i < 3; ++i) ShmIsUsable();
   TcpIsUsable();
-  const StatusOr<Figures> measured = Measure(fabric::Find("shm"));
-  EXPECT(measured.ok());
+  EXPECT(Measured(fabric::Find("shm")).ok());
   // The reactor runs by now, so a fabric can do without more threads.
   refuse_threads = true;
   ShmIsUsable();
@@ -552,7 +560,7 @@ void ADeviceThatAnswersLater() {
     // stays so where this machine has no time for a read within the deadline.
     Figures figures;
     for (int i = 0; i < 10 && figures.get.bytes_per_us <= 10; ++i) {
-      const StatusOr<Figures> measured = Measure(device.get());
+      const StatusOr<Figures> measured = Measured(device.get());
       EXPECT(measured.ok());
       if (measured.ok()) figures = *measured;
     }
@@ -565,13 +573,13 @@ void ADeviceThatAnswersLater() {
     // Half of them fail: what is measured is of the others.
     options.failing_percent = 50;
     const auto device = fabric::hostile::New(options);
-    const StatusOr<Figures> measured = Measure(device.get());
+    const StatusOr<Figures> measured = Measured(device.get());
     EXPECT(measured.ok() && std::isfinite(measured->get.start_us));
   }
   {
     options.failing_percent = 100;
     const auto device = fabric::hostile::New(options);
-    const StatusOr<Figures> measured = Measure(device.get());
+    const StatusOr<Figures> measured = Measured(device.get());
     EXPECT(measured.ok() && measured->get.bytes_per_us == 10 && measured->get.start_us == 0);
   }
   // One that hangs gets no more to do, and may write after the end of the measurement.
@@ -597,7 +605,7 @@ class SlowAtFirst final : public fabric::Context {
   StatusOr<std::shared_ptr<fabric::Registration>> Register(std::shared_ptr<memory::Segment> segment,
                                                            uint64_t offset, uint64_t size,
                                                            fabric::Access access) override {
-    if (++registered_ <= 3) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    if (++registered_ <= kInterrupted) std::this_thread::sleep_for(std::chrono::milliseconds(20));
     return under_->Register(std::move(segment), offset, size, access);
   }
   StatusOr<std::unique_ptr<fabric::Attachment>> Accept(fabric::AttachEvents events) override {
@@ -606,8 +614,11 @@ class SlowAtFirst final : public fabric::Context {
   StatusOr<std::unique_ptr<fabric::Attachment>> Connect(fabric::AttachEvents events) override {
     return under_->Connect(std::move(events));
   }
+  // So many, and one more, of those that were not interrupted.
+  bool twice() const { return registered_ >= kInterrupted + 2; }
 
  private:
+  static constexpr int kInterrupted = 3;
   const std::unique_ptr<fabric::Context> under_ = fabric::loopback::New();
   int registered_ = 0;
 };
@@ -615,13 +626,17 @@ class SlowAtFirst final : public fabric::Context {
 void ARegistrationIsMeasuredMoreThanOnce() {
   Figures figures;
   figures.registration = {1000, 0, 10};
-  // Where this machine has no time for a second burst, that is no fault.
+  bool in_time = false;
   for (int i = 0; i < 10 && figures.registration.bytes_per_us < 1000; ++i) {
     SlowAtFirst context;
-    const StatusOr<Figures> measured = Measure(&context);
+    const StatusOr<Figures> measured = Measured(&context);
     EXPECT(measured.ok());
-    if (measured.ok()) figures = *measured;
+    if (!measured.ok() || !context.twice()) continue;
+    in_time = true;
+    figures = *measured;
   }
+  // Where this machine never had time for a second burst, that is no fault.
+  if (!in_time) return;
   EXPECT(figures.registration.start_us < 500 && figures.registration.bytes_per_us > 1000);
 }
 

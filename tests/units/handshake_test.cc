@@ -15,6 +15,13 @@ using namespace ar_grpc::protocol;           // NOLINT
 using namespace ar_grpc::protocol::testing;  // NOLINT
 using Kind = Step::Kind;
 
+// Of this thread: what only computes is late by nothing else.
+double CpuSeconds() {
+  timespec now;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
 constexpr milliseconds kDeadline{5000};
 
 void CheckText(const std::string& text, const std::string& part, int line = __builtin_LINE()) {
@@ -646,7 +653,7 @@ void FloodsOfFrames() {
         (void)server.Start(start);
         Check(server.Received(Encode(hello), start).size() == 2, "an attempt");
         if (draining) Check(server.Received(Encode(no), start).size() == 2, "the last answer");
-        const auto began = std::chrono::steady_clock::now();
+        const double began = CpuSeconds();
         const Steps steps = server.Received(too_many ? flood : few, start);
         if (too_many) {
           Check(!steps.empty() && steps.back().kind == Kind::kFail, "the server ends it");
@@ -654,7 +661,7 @@ void FloodsOfFrames() {
         } else {
           Check(steps.empty() && server.wants_bytes(), "what a newer client may send is skipped");
         }
-        Check(std::chrono::steady_clock::now() - began < std::chrono::seconds(2), "at once");
+        Check(CpuSeconds() - began < 2, "at once");
       }
     }
     for (const bool begun : {false, true}) {
@@ -662,13 +669,13 @@ void FloodsOfFrames() {
       ClientHandshake client(options, 2);
       (void)client.Start(start);
       if (begun) Check(client.Received(Encode(answer), start).size() == 1, "an attempt");
-      const auto began = std::chrono::steady_clock::now();
+      const double began = CpuSeconds();
       Check(client.Received(few, start).empty() && client.wants_bytes(), "skipped");
       const Steps steps = client.Received(flood, start);
       Check(!steps.empty(), "the client ends it");
       Check(steps.back().kind == (begun ? Kind::kFail : Kind::kReconnect), "its end");
       CheckText(begun ? steps.back().status.message() : steps.back().reason, "too many frames");
-      Check(std::chrono::steady_clock::now() - began < std::chrono::seconds(2), "at once");
+      Check(CpuSeconds() - began < 2, "at once");
     }
   }
 }
