@@ -21,7 +21,7 @@ def test_what_needs_no_device(name: str) -> None:
 def test_transfers_of_grpc_verbs(variant: str) -> None:
     """Over loopback, and where all ends late, out of order and on other threads."""
     folder = cpp.build("verbs", ["link_test"], [variant])
-    said = cpp.run(folder, variant, "tests/verbs/link_test", 120)
+    said = cpp.run(folder, variant, "tests/verbs/link_test", 300)
     counts = {name: said.count(f"{name}: ") for name in ("loopback", "hostile", "late")}
     assert counts == {
         "loopback": len(TRANSFERS),

@@ -142,8 +142,10 @@ class Channel {
 class Listener {
  public:
   int port() const { return ntohs(listener_.address.sin_port); }
+  // A connection waits to be accepted.
+  void AwaitNext(Queue* queue) { AwaitReadable(listener_.socket.get(), queue); }
   UniqueFd Accept(Queue* queue) {
-    AwaitReadable(listener_.socket.get(), queue);
+    AwaitNext(queue);
     return UniqueFd(accept4(listener_.socket.get(), nullptr, nullptr, SOCK_CLOEXEC));
   }
   void Close() { listener_.socket.reset(); }
@@ -328,8 +330,11 @@ void EndsInTheHandshake(const std::string& fabric) {
         Check(Receive(connection.get(), 16, &queue).substr(0, 8) == "AR-gRPC\n", "a hello");
         Send(connection.get(), said);
         Work(&queue, 50);
-        // It connects again, and nobody accepts.
-        if (anew) connection.reset();
+        if (anew) {
+          // It connects again, and nobody accepts.
+          connection.reset();
+          listener.AwaitNext(&queue);
+        }
         Work(&queue, 50);
       }
       if (anew) connection = listener.Accept(&queue);
@@ -354,6 +359,7 @@ void EndsInTheHandshake(const std::string& fabric) {
       Check(connect(connection.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0,
             "connected");
       Send(connection.get(), said);
+      if (said.size() > 20) Listener::AwaitReadable(connection.get(), &queue);
       Work(&queue, 50);
     }
     const std::string heard = Receive(connection.get(), 1 << 20, &queue);

@@ -230,11 +230,10 @@ void CompletionsBeforeArming() {
   const Key key = Value(pair.client->Export(memory.registration));
   std::vector<uint8_t> into(kBytes);
   arm_delay_ms = 20;
-  const auto begin = std::chrono::steady_clock::now();
+  // One that was missed would never be found.
   for (int i = 0; i < 30; ++i) {
     CheckCode(GetNow(*pair.server, key, 0, into.data(), kBytes), StatusCode::kOk);
   }
-  Check(Seconds(begin) < 10, "a completion was found late");
   arm_delay_ms = 0;
 }
 
@@ -316,7 +315,11 @@ void Run(const char* name, const std::function<void()>& one) {
 int main() {
   using namespace ar_grpc::fabric::verbs::testing;  // NOLINT: a test's main
   Wrap();
-  Connected();  // what a process makes once
+  {
+    const Pair once = Connected();  // what a process makes once
+    CloseNow(*once.client);
+    CloseNow(*once.server);
+  }
   Run("each error of a SEND", [] { EachCompletionFails(kSent); });
   Run("each error of a receive buffer", [] { EachCompletionFails(kReceived); });
   Run("each error of a READ", [] { EachCompletionFails(kHasRead); });

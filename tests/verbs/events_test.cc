@@ -665,7 +665,11 @@ int main() {
   FindDevice();
   const bool iwarp = device_name.rfind("siw", 0) == 0;
   if (iwarp) WrapRdmacm();
-  Connected();  // what a process makes once
+  {
+    const Pair once = Connected();  // what a process makes once
+    CloseNow(*once.reader);
+    CloseNow(*once.owner);
+  }
   const Holdings before = AtRest();
   for (const Case& one : kCases) {
     Run(one.name, before, [&one] { EventComes(one); });

@@ -239,7 +239,8 @@ def test_nothing_arrives_after_a_close(built: Path, driver: str, case: str, dela
     said = between_two_hosts(built, case, Link(driver, delay_ms=delay_ms))
     assert said["status"] == "the RDMA connection is closed by this end"
     assert LARGEST_READ <= int(said["get_bytes"]) < READS * BYTES
-    assert float(said["close_seconds"]) < 1
+    # What was to be read would take 1.9 s to fail, and is not waited for.
+    assert float(said["close_seconds"]) < 5
     assert said["late"] == "0"
 
 

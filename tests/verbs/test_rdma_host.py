@@ -38,7 +38,7 @@ def impair(*how):
 deadline = time.monotonic() + 60
 while knock() is None:
     assert time.monotonic() < deadline, "the other host does not answer"
-print(knock())
+print(min(knock() or 9 for _ in range(5)))
 impair("loss", "100%")
 print(knock())
 impair("delay", "100ms")

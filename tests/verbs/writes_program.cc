@@ -144,11 +144,10 @@ class Calls {
 
 // --- the sender ---
 
-// What is done to this process or its link soon after it has begun to write.
+// What is done to this host's link soon after it has begun to write.
 void Fault(const std::string& name) {
   std::this_thread::sleep_for(std::chrono::milliseconds(kFaultMs));
-  if (name == "sender-dies") _exit(0);
-  const int seconds = name == "cut-1" ? 1 : name == "cut-8" ? 8 : 0;
+  const int seconds = name == "cut-4" ? 4 : name == "cut-8" ? 8 : 0;
   if (seconds == 0) return;
   Impair("loss 100%");
   std::this_thread::sleep_for(std::chrono::seconds(seconds));
@@ -214,6 +213,7 @@ class Service {
                            written != nullptr ? 'W' + Encode(*written)
                                               : 'H' + Encode(std::get<Held>(*answer)));
                    });
+    if (name_ == "sender-dies" && asked_ == kAtOnce + 2) _exit(0);  // while it writes
   }
 
   void Reply(uint64_t number, const Status& status, const std::string& body) {
