@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from common.loops import Loop
 from common.processes import Cluster
 from common.sessions import On, check, config, task_device
 
@@ -37,6 +39,21 @@ def assert_works(cluster: Cluster) -> None:
     check(cluster, build, path, tensors=3)
 
 
+class Signal:
+    """What operations of one task give, and others wait for."""
+
+    def __init__(self, task: str, name: str) -> None:
+        self._device = task_device(task)
+        with tf.device(self._device):
+            self._queue = tf.queue.FIFOQueue(1, [tf.int32], [[]], shared_name=name)
+            self.waited = self._queue.dequeue()
+        self.given = self.given_after()
+
+    def given_after(self, *operations: Any) -> Any:
+        with tf.device(self._device), tf.control_dependencies(operations):
+            return self._queue.enqueue([1])
+
+
 @contextmanager
 def session_on(cluster: Cluster, seconds: float = 60, master: str = WORKER) -> Iterator[Any]:
     """A session, and for the test a graph to build in."""
@@ -54,6 +71,14 @@ def blocked_step() -> Any:
         never = tf.queue.FIFOQueue(1, [tf.float32], [[]], shared_name="never").dequeue()
     with tf.device(task_device(WORKER)):
         return never + 1.0
+
+
+def blocked(session: Any) -> Loop:
+    """What runs blocked_step(), once worker 0 has begun with it."""
+    begun = Signal(WORKER, "the step has begun")
+    loop = Loop(partial(session.run, [blocked_step(), begun.given]))
+    session.run(begun.waited)
+    return loop
 
 
 def long_transfer(source: str, sink: str, mib: int = 256) -> Any:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-LATE = 3.0  # seconds that an outcome may take beyond the limit that it waits for
+#: Seconds that an outcome may take beyond the limit that it waits for: less than a handshake's 5.
+LATE = 4.5
 SEEN = 1.0  # seconds within which a peer's death ends the steps that need it, where cores are free
 
 

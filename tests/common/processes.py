@@ -10,8 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Container, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -50,9 +49,14 @@ def child_env(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     return env
 
 
-def free_port(taken: Container[int] = ()) -> int:
-    """A free loopback port that is not in `taken`; see `ports.hold`."""
-    with ports.hold(taken) as held:
+#: What free_port() has given: one that is bound later must not be given again.
+_given: set[int] = set()
+
+
+def free_port() -> int:
+    """A free loopback port, each time another one; see `ports.hold`."""
+    with ports.hold(_given) as held:
+        _given.add(int(held.getsockname()[1]))
         return int(held.getsockname()[1])
 
 
@@ -167,6 +171,10 @@ class ServerProcess:
         answer: int | None = self._ask("heap", seconds)
         return answer
 
+    def wait(self, seconds: float) -> int:
+        """Its exit status, when it has ended by itself."""
+        return self._process.wait(seconds)
+
     def ask_to_leave(self) -> None:
         """Asks the child to return from main()."""
         self._say("leave")
@@ -174,7 +182,7 @@ class ServerProcess:
     def leave(self, seconds: float) -> int:
         """The same; its exit status."""
         self.ask_to_leave()
-        return self._process.wait(seconds)
+        return self.wait(seconds)
 
     def signal(self, number: int) -> None:
         os.kill(self.pid, number)
@@ -227,12 +235,8 @@ class Cluster:
         self._job: Job | None = None
         self._jobs: list[Job] = []
         self._clients: list[Program] = []
-        ports: list[int] = []
-        for _ in range(sum(jobs.values())):
-            ports.append(free_port(ports))
-        rest = iter(ports)
         self.spec: dict[str, list[str]] = {
-            job: [f"127.0.0.1:{next(rest)}" for _ in range(count)] for job, count in jobs.items()
+            job: [own_address() for _ in range(count)] for job, count in jobs.items()
         }
         self._servers: dict[str, ServerProcess] = {}
         try:
@@ -240,9 +244,7 @@ class Cluster:
                 ranks = [task for task in self._names() if self._protocol_of(task) == MPI]
                 self._job = self._new_job(len(ranks) + clients)
                 self._clients = [
-                    Program(
-                        _CLIENT, {"address": f"127.0.0.1:{free_port(ports)}"}, self.env, self._job
-                    )
+                    Program(_CLIENT, {"address": own_address()}, self.env, self._job)
                     for _ in range(clients)
                 ]
             for task in self._names():
@@ -311,13 +313,13 @@ class Cluster:
         self._spawn(job, int(index)).wait_ready()
 
     def start_outside(self, task: str) -> None:
-        """Starts a task in the place of one that has ended, not as a rank, and awaits its end."""
+        """Starts a task in the place of one that has ended, not as a rank, and awaits its end:
+        raises TimeoutExpired where it stays."""
         job, index = task.split(":")
         log, env = self._servers[task].log, {**self.env, **self._envs.get(task, {})}
         alone = ServerProcess(self.spec, job, int(index), self._protocol_of(task), log, env)
         self._servers[task] = alone
-        with suppress(RuntimeError):
-            alone.wait_ready()
+        alone.wait(STARTUP_SECONDS)
 
     def new_job(self) -> None:
         """Ends all servers over MPI, and starts them as a job of as many ranks."""

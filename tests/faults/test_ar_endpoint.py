@@ -48,7 +48,7 @@ from common.pair import (
     large_step,
     session_at,
 )
-from common.processes import Cluster, free_port, run_program
+from common.processes import Cluster, own_address, run_program
 from common.protocols import AR, STOCK
 from common.repeated import few
 from common.scripted import receive_frame, serves_http2
@@ -133,7 +133,7 @@ def test_forced_fabric_that_no_longer_reaches(new_ar_cluster: ClusterFactory) ->
 @pytest.mark.parametrize("value", ["nonsense", "^shm,verbs,tcp"])
 def test_unusable_fabrics(value: str) -> None:
     """Neither a server nor a session is made, and the error names the value and the choice."""
-    settings = {"server": {"ps": [f"127.0.0.1:{free_port()}"]}, "targets": [f"{AR}://127.0.0.1:1"]}
+    settings = {"server": {"ps": [own_address()]}, "targets": [f"{AR}://127.0.0.1:1"]}
     outcome = run_program(
         PROGRAMS / "ar_client.py", {**settings, "seconds": 3}, env={"AR_GRPC_FABRICS": value}
     )
@@ -246,8 +246,7 @@ def test_stopped_peer_goes_on(pair: Cluster) -> None:
             pair[PS].stand_still()
             try:
                 # The others may still end a step whose part there is over.
-                assert eventually(partial(stands_still, loop, 0.5), 10)
-                assert stands_still(loop, 2.5)
+                assert eventually(partial(stands_still, loop, 2.5), 15)
             finally:
                 pair[PS].signal(signal.SIGCONT)
             loop.wait_steps(5)
@@ -372,7 +371,7 @@ def test_server_without_descriptors(pair: Cluster, free: int) -> None:
 
 def test_client_with_few_descriptors(pair: Cluster) -> None:
     """With too few for TCP an error in time; with some more tcp, and at last shm, and no error."""
-    limit = 2.0
+    limit = 4.0
     settings = {
         "target": pair.target(PS, AR),
         "other": pair.target(WORKER, AR),
@@ -421,18 +420,20 @@ def test_nothing_is_left_after_kills(new_ar_cluster: ClusterFactory, short_folde
     names = unix_names(cluster[PS].pid) | unix_names(cluster[WORKER].pid)
     files = set(shared.iterdir())
     assert len(names) >= 2 and len(files) == 2, (names, files)
-    with session_at(cluster.target()) as session:
+    # The step's call is made again until there is a master, which two servers' starts take.
+    with session_at(cluster.target(), 100) as session:
         loop = Loop(callable_of(session, large_step((PS, WORKER), 16, parts=4)))
         loop.wait_steps(2)
-        for task in (PS, WORKER):
+        # The master first, which would tell of the other's end.
+        for task in (WORKER, PS):
             cluster[task].signal(signal.SIGKILL)
-        for task in (PS, WORKER):
+        for task in (WORKER, PS):
             cluster[task].kill()
         abstract = {name for name in names if name.startswith("@")}
         left = Path("/proc/net/unix").read_text()
         assert abstract and not [name for name in abstract if name in left]
         assert not {name for name in set(os.listdir("/dev/shm")) - memory if "ar" in name}  # noqa: PTH208
-        for task in (PS, WORKER):
+        for task in (WORKER, PS):
             cluster.restart(task)
         # The master is another one.
         error = loop.finish()

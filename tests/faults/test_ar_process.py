@@ -14,7 +14,7 @@ import tensorflow as tf
 from common.ar import Moved, moved, path_of, wait_no_offers, ways_outside_arena
 from common.fixtures import ClusterFactory
 from common.pair import MIB, PS, WORKER, assert_works, large_step, session_at
-from common.processes import Program, free_port, run_program
+from common.processes import Program, own_address, run_program
 from common.sessions import task_device
 
 pytestmark = pytest.mark.timeout(180)
@@ -100,7 +100,7 @@ def test_receiver_without_room_for_the_arena(new_ar_cluster: ClusterFactory) -> 
 
 def test_library_that_cannot_be_loaded() -> None:
     """Only who asks for `grpc+ar` gets an error, which names the library and the cure."""
-    settings = {name: f"127.0.0.1:{free_port()}" for name in ("grpc", "grpc+ar")}
+    settings = {name: own_address() for name in ("grpc", "grpc+ar")}
     result = run_program(PROGRAMS / "unloadable.py", settings).result()
     (warning,) = result["warnings"]
     assert warning["kind"] == "RuntimeWarning"
@@ -120,12 +120,7 @@ def test_library_that_cannot_be_loaded() -> None:
 @pytest.mark.parametrize("apart", [True, False], ids=["ps-elsewhere", "ps-here"])
 def test_two_clusters_in_one_process(apart: bool) -> None:
     """Their tasks have the same names, their variables and steps, too: nothing mixes."""
-    ports: list[int] = []
-    for _ in range(4):
-        ports.append(free_port(ports))
-    clusters = [
-        {"ps": [f"127.0.0.1:{ports[i]}"], "worker": [f"127.0.0.1:{ports[i + 1]}"]} for i in (0, 2)
-    ]
+    clusters = [{job: [own_address()] for job in ("ps", "worker")} for _ in range(2)]
     program = PROGRAMS / "two_clusters.py"
     steps, sizes = 60, [2**17, 2**18]
     settings = {"clusters": clusters, "sizes": sizes, "steps": steps}

@@ -18,7 +18,7 @@ import pytest
 
 from common.frames import OLD_VERSION, VERSION, hello
 from common.pair import MIB, PS, SUM, WORKER, large_step, session_at, summed
-from common.processes import ServerProcess, free_port
+from common.processes import ServerProcess, own_address
 from common.protocols import AR
 from common.scripted import receive_frame
 
@@ -54,8 +54,7 @@ class Pair:
 @contextmanager
 def started(old: str, allowed: str, folder: Path) -> Iterator[Pair]:
     """`old` is the task that runs the old wheel."""
-    first = free_port()
-    spec = {"ps": [f"127.0.0.1:{first}"], "worker": [f"127.0.0.1:{free_port([first])}"]}
+    spec = {"ps": [own_address()], "worker": [own_address()]}
     servers: dict[str, ServerProcess] = {}
     with ExitStack() as stack:
         for job in spec:

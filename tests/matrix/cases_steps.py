@@ -18,7 +18,9 @@ from common.interrupted import (
     PROMPT,
     PS,
     WORKER,
+    Signal,
     assert_works,
+    blocked,
     blocked_step,
     long_transfer,
     session_on,
@@ -144,21 +146,6 @@ HOPS = [1025, LARGE + 1]
 ONE_HOP_EACH = Payload(small=HOPS[0], large=HOPS[1])
 
 
-class _Signal:
-    """What operations of one task give, and others wait for."""
-
-    def __init__(self, task: str, name: str) -> None:
-        self._device = task_device(task)
-        with tf.device(self._device):
-            self._queue = tf.queue.FIFOQueue(1, [tf.int32], [[]], shared_name=name)
-            self.waited = self._queue.dequeue()
-        self.given = self.given_after()
-
-    def given_after(self, *operations: Any) -> Any:
-        with tf.device(self._device), tf.control_dependencies(operations):
-            return self._queue.enqueue([1])
-
-
 def _on(task: str) -> Any:
     return tf.device(task_device(task))
 
@@ -168,10 +155,10 @@ def _hop(cluster: Cluster, size: int, first: str) -> None:
     array = (np.arange(size) * 7).astype(np.uint8)
     with session_on(cluster) as session:
         fed, value = fed_on(_on, PS, tf.uint8)
-        go = _Signal(WORKER if first == PS else PS, f"go, {first} first, {size}")
+        go = Signal(WORKER if first == PS else PS, f"go, {first} first, {size}")
         later = {"receive_after" if first == PS else "send_after": [go.waited]}
         send, received = explicit_hop(_on, value, PS, WORKER, **later)
-        sent = _Signal(PS, f"sent, {first} first, {size}")
+        sent = Signal(PS, f"sent, {first} first, {size}")
         fetches = [received, sent.given_after(send)]
         values: list[Any] = []
         step = threading.Thread(target=lambda: values.append(session.run(fetches, {fed: array})))
@@ -208,8 +195,7 @@ def receiver_first(cluster: Cluster) -> None:
 )
 def cancel(cluster: Cluster) -> None:
     with session_on(cluster) as session:
-        loop = Loop(partial(session.run, blocked_step()))
-        time.sleep(0.3)
+        loop = blocked(session)
         assert loop.is_alive()
         session.close()
         assert cancelled_by_close(loop.outcome()), repr(loop.error)

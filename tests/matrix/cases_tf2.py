@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from common.processes import Cluster, free_port, wait_together
+from common.processes import Cluster, own_address, wait_together
 from matrix.cases import case
 from matrix.meter import Counters, Payload
 
@@ -32,7 +32,7 @@ STRATEGY = Payload(large=2 * 40 * 1025 * 257 * 8)
 )
 def parameter_server_strategy(cluster: Cluster) -> None:
     settings = _settings(cluster)
-    settings["cluster"] = {**cluster.spec, "chief": [f"127.0.0.1:{free_port()}"]}
+    settings["cluster"] = {**cluster.spec, "chief": [own_address()]}
     settings.update(via="rpc_layer", fit=False)
     program = TESTS / "tf2/programs/ps_strategy.py"
     result = cluster.client(program, settings).wait(SECONDS).result()
@@ -54,7 +54,7 @@ REDUCED, REDUCE_ROUNDS = 4 * 2**20, 3
 )
 def all_reduce(cluster: Cluster) -> Mapping[str, Counters]:
     settings = _settings(cluster)
-    settings["cluster"] = {"worker": [f"127.0.0.1:{free_port()}" for _ in range(2)]}
+    settings["cluster"] = {"worker": [own_address() for _ in range(2)]}
     settings.update(size=REDUCED, rounds=REDUCE_ROUNDS)
     program = TESTS / "recv/programs/all_reduce.py"
     workers = cluster.programs(program, [{**settings, "index": index} for index in range(2)])

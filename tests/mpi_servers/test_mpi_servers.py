@@ -59,13 +59,18 @@ def said_by_a_pair(mpi: str, pause: float = 0) -> list[dict[str, Any]]:
         "cluster": {"ps": [own_address()], "worker": [own_address()]},
         "moved": 2 * MIB,
         "stays": True,
+        "says": "IMPORTED",
     }
-    programs = []
+    programs: list[Program] = []
     with Job(mpi, 2) as job:
         try:
             for seconds in (0, pause):
-                time.sleep(seconds)
+                if seconds:
+                    assert programs[0].line(60).startswith("IMPORTED")
+                    time.sleep(seconds)
                 programs.append(Program(PROGRAMS / "task_of_rank.py", settings, job=job))
+            for program in programs[1:] if pause else programs:
+                assert program.line(60).startswith("IMPORTED")
             assert all(program.line(60).startswith("READY") for program in programs)
             return [json.loads(program.line(60)) for program in programs]
         finally:

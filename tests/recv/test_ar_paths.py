@@ -39,7 +39,7 @@ from common.ar import (
 from common.fixtures import ClusterFactory
 from common.growth import heap, most, per_step, sampled
 from common.instrumented import INSTRUMENTED
-from common.processes import Cluster, free_port, run_program
+from common.processes import Cluster, own_address, run_program
 from common.protocols import AR
 from common.sessions import (
     On,
@@ -628,7 +628,7 @@ def test_forked_child_writes_only_its_own(tmp_path: Path) -> None:
     """multiprocessing's fork, in a process whose tensors lie in the arena and are being read."""
     env = {"AR_GRPC_FABRICS": "shm"}
     settings = {
-        "cluster": {job: [f"127.0.0.1:{free_port()}"] for job in ("ps", "worker")},
+        "cluster": {job: [own_address()] for job in ("ps", "worker")},
         "protocol": AR,
         "log": str(tmp_path / "worker.stderr"),
         "env": env,

@@ -74,7 +74,7 @@ def test_tensors_are_released_beside_a_busy_stream(pair: Cluster, way: tuple[str
         assert received()["rendezvous"] == rounds * parts
         # Those of the last two steps: a release that waited for an idle stream would wait for ever.
         print(f"held at most {most}, the last for {late:.3f} s")
-        assert most <= 2 * parts and late < 2
+        assert most <= 2 * parts and late < 4
         # The stream was not idle, in either direction.
         assert pair[way[0]].status()["stream_bytes_sent"] - stream > rounds * MIB
         for loop, before in zip(loops, steps):

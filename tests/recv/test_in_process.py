@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from common.preload import preloadable
-from common.processes import free_port, run_program
+from common.processes import own_address, run_program
 from common.protocols import AR, STOCK
 
 _PROGRAM = Path(__file__).parent / "programs/in_process.py"
@@ -18,15 +18,14 @@ pytestmark = pytest.mark.timeout(180)
 
 
 def test_sessions_of_an_in_process_master(protocol: str, tmp_path: Path) -> None:
-    ps = free_port()
-    cluster = {"ps": [f"127.0.0.1:{ps}"], "worker": [f"127.0.0.1:{free_port([ps])}"]}
+    cluster = {"ps": [own_address()], "worker": [own_address()]}
     settings = {"cluster": cluster, "protocol": protocol, "steps": _STEPS}
     counting = preloadable(Path(__file__).with_name("count_threads.cc"), tmp_path)
     env = {"LD_PRELOAD": str(counting)}
     said = run_program(_PROGRAM, settings, 150, env).result()
     threads = {name: said.pop(name) for name in _THREADS}
     # Once the limit has passed, the step is cancelled and its end awaited: some 2 ms.
-    assert 0 <= said.pop("late by") < 0.5
+    assert 0 <= said.pop("late by") < 3
     assert said == {
         "scheme": AR if protocol == AR else STOCK,
         "other schemes": ["None", "b''", "b'grpc://127.0.0.1:1'", "b'x'"],

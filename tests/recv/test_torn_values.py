@@ -9,7 +9,7 @@ import pytest
 
 from common.mpi_job import Job
 from common.paths import RENDEZVOUS, DataPath
-from common.processes import free_port, run_program
+from common.processes import own_address, run_program
 from common.protocols import STOCK
 from common.repeated import counts_over_paths
 
@@ -25,10 +25,7 @@ def test_no_value_is_torn(
     path: DataPath,
     iterations: int,
 ) -> None:
-    ports: list[int] = []
-    for _ in range(3):
-        ports.append(free_port(ports))
-    addresses = [f"127.0.0.1:{port}" for port in ports]
+    addresses = [own_address() for _ in range(3)]
     log = tmp_path / "stderr"
     settings = {
         "cluster": {"ps": addresses[:1], "worker": addresses[1:]},

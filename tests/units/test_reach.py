@@ -137,16 +137,16 @@ def test_an_answer_in_pieces() -> None:
 
 
 @pytest.mark.parametrize(
-    ("heard", "detail"),
+    ("heard", "wait_s", "detail"),
     [
-        (b"", "it says nothing in 0.2 s"),
-        (b"AR-g", "it says nothing more in 0.2 s, after 4 bytes"),
-        (b"\0\0", "it says nothing more in 0.2 s, after 2 bytes"),
+        (b"", 0.2, "it says nothing in 0.2 s"),
+        (b"AR-g", 2.5, "it says nothing more in 2.5 s, after 4 bytes"),
+        (b"\0\0", 2.5, "it says nothing more in 2.5 s, after 2 bytes"),
     ],
 )
-def test_silence(heard: bytes, detail: str) -> None:
+def test_silence(heard: bytes, wait_s: float, detail: str) -> None:
     with server(saying(heard)) as address:
-        assert asked(address, 0.2) == Found(hello.SILENT, detail)
+        assert asked(address, wait_s) == Found(hello.SILENT, detail)
 
 
 def test_one_that_drips_is_not_listened_to_for_ever() -> None:

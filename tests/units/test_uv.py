@@ -10,7 +10,6 @@ import io
 import os
 import subprocess
 import sys
-import threading
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -306,13 +305,12 @@ def test_a_place_where_nothing_runs_is_named(
         uv.find_python("3.11")
 
 
-def test_who_waits_for_another_is_told_so(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_who_waits_for_another_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a/lock"
+    said: list[str] = []
     with uv.lock(path, "does it"):
         pass
-    assert capsys.readouterr().err == ""
+    assert said == []
     holder = subprocess.Popen(
         ["flock", str(path), "sh", "-c", "echo held; read word"],
         stdin=subprocess.PIPE,
@@ -320,10 +318,16 @@ def test_who_waits_for_another_is_told_so(
     )
     assert holder.stdout is not None and holder.stdin is not None
     holder.stdout.readline()
-    threading.Timer(0.2, holder.stdin.close).start()
+    gate = holder.stdin
+
+    def say(text: str) -> None:
+        said.append(text)
+        gate.close()
+
+    monkeypatch.setattr(uv, "say", say)
     with uv.lock(path, "does it"):
         assert holder.wait() == 1  # what it read was the end
-    assert capsys.readouterr().err == "artf: another artf does it; waiting for it\n"
+    assert said == ["another artf does it; waiting for it"]
     (tmp_path / "file").touch()
     words = r"cannot write the cache .*file: .*; set ARTF_CACHE"
     with pytest.raises(FetchError, match=words), uv.lock(tmp_path / "file/lock", "does it"):

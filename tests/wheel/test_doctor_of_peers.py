@@ -15,7 +15,7 @@ import pytest
 
 from artf_cli import venv
 from artf_cli.paths import DIST
-from common.processes import free_port
+from common.processes import own_address
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -34,7 +34,7 @@ sys.stdin.read()
 @contextmanager
 def server(python: Path, protocol: str, env: Mapping[str, str]) -> Iterator[str]:
     """The address of a server."""
-    address = f"127.0.0.1:{free_port()}"
+    address = own_address()
     clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     with subprocess.Popen(
         [str(python), "-c", _SERVER, protocol, address],

@@ -1,6 +1,7 @@
 """A task of a ps and a worker, chosen by its rank: rank 0 is the worker, which runs a step.
 
-With `task` it is that one; with `stays` it serves until it is ended. Prints what it is, how long
+With `task` it is that one; with `says` it prints that before its server starts; with `stays` it
+serves until it is ended. Prints what it is, how long
 its server's start took, and what MPI brought it.
 """
 
@@ -38,6 +39,8 @@ def main() -> None:
     settings = json.loads(sys.argv[1])
     task = settings.get("task") or (WORKER if rank() == 0 else PS)
     job, index = task.split(":")
+    if "says" in settings:
+        print(settings["says"], flush=True)
     began = time.monotonic()
     server = tf.distribute.Server(
         settings["cluster"], job_name=job, task_index=int(index), protocol="grpc+mpi"

@@ -16,7 +16,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from common.processes import free_port
+from common.processes import own_address
 
 STEPS = 200
 BLOCKING = 16
@@ -67,7 +67,7 @@ def main() -> None:
     said = []
     for each in json.loads(sys.argv[1])["servers"]:
         config = tf.compat.v1.ConfigProto(inter_op_parallelism_threads=each["threads"])
-        spec = {"worker": [f"127.0.0.1:{free_port()}"]}
+        spec = {"worker": [own_address()]}
         server = tf.distribute.Server(spec, "worker", 0, protocol=each["protocol"], config=config)
         said.append(look_at(server.target))
     print(json.dumps(said), flush=True)
