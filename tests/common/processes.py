@@ -18,6 +18,7 @@ from typing import Any
 import mpi_rank
 import ports
 
+from common.asleep import Asleep
 from common.mpi_job import FOLDER, Job, as_rank
 from common.protocols import MPI
 from common.virtual_host import SLOWER, inside
@@ -374,7 +375,8 @@ class Outcome:
     status: int
     stdout: str
     stderr: str
-    linger: float | None  # seconds from its last word on stdout to its exit; None: it said none
+    #: Seconds from its last word on stdout to its exit in which it slept; None: it said none.
+    slept: float | None
 
     def result(self) -> Any:
         """The object that the program printed as its last line; it must have exited cleanly."""
@@ -441,17 +443,21 @@ class Program:
         assert stdout is not None and stderr is not None
         text: dict[Any, bytes] = {stdout: b"", stderr: b""}
         open_pipes = [stdout, stderr]
-        last = None
+        asleep = Asleep(self._process.pid)  # of a rank, what stands for it
+        said = False
         try:
             while open_pipes and time.monotonic() < deadline:
-                readable, _, _ = select.select(open_pipes, [], [], 0.5)
+                readable, _, _ = select.select(open_pipes, [], [], 0.1)
+                if said:
+                    asleep.look()
                 for pipe in readable:
                     piece = os.read(pipe.fileno(), 65536)
                     text[pipe] += piece
                     if not piece:
                         open_pipes.remove(pipe)
                     elif pipe is stdout:
-                        last = time.monotonic()
+                        said = True
+                        asleep.restart()
             status = self._process.wait(max(deadline - time.monotonic(), 0.1))
         except subprocess.TimeoutExpired:
             self.kill()
@@ -461,9 +467,9 @@ class Program:
             ) from None
         finally:
             self.kill()
-        linger = None if last is None else time.monotonic() - last
+        slept = asleep.seconds if said else None
         return Outcome(
-            status, text[stdout].decode(), text[stderr].decode("utf-8", "replace"), linger
+            status, text[stdout].decode(), text[stderr].decode("utf-8", "replace"), slept
         )
 
     def kill(self) -> None:
