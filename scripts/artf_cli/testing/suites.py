@@ -47,15 +47,15 @@ SUITES = (
     Suite(
         "containers", together="built", parts=("containers", "clean-root", "clean-user", "systems")
     ),
-    # It waits for time limits most of the time.
-    Suite("faults", installed=True, perturbed=True, together="built", parts=("servers",)),
     Suite("wheel", together="built"),
     Suite("recv", installed=True, perturbed=True, together="built", parts=("recv",)),
+    # It waits for time limits most of the time. The virtual hosts' kernel is there by then.
+    Suite("faults", installed=True, perturbed=True, together="built", parts=("servers",)),
     Suite("tf2", installed=True, perturbed=True, together="built", parts=("servers",)),
     Suite("clusters", together="built"),
     Suite("mpi-servers", installed=True, perturbed=True, together="built", parts=("servers",)),
     Suite("grpc-suites", GRPC_SUITES, perturbed=True, together="built"),
-    # In virtual hosts, too: the kernel is there by now.
+    # In virtual hosts, too.
     Suite("matrix", installed=True, perturbed=True, together="built", parts=("matrix",)),
     # It builds its own wheel.
     Suite("sanitized", NOTHING, parts=("sanitized",)),
