@@ -26,7 +26,6 @@ class Asleep:
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
-        self.seconds = 0.0
         self.restart()
 
     def restart(self) -> None:

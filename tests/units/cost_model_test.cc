@@ -614,7 +614,7 @@ class SlowAtFirst final : public fabric::Context {
   StatusOr<std::unique_ptr<fabric::Attachment>> Connect(fabric::AttachEvents events) override {
     return under_->Connect(std::move(events));
   }
-  // So many, and one more, of those that were not interrupted.
+  // Two were measured without an interruption.
   bool twice() const { return registered_ >= kInterrupted + 2; }
 
  private:
