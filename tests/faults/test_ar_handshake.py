@@ -68,10 +68,12 @@ from common.frames import (
     part,
     text,
 )
+from common.graphs import huge_transfer
 from common.limits import LATE
 from common.loops import Loop, callable_of
 from common.pair import PS, SUM, WORKER, assert_works, large_step, session_at, summed
-from common.processes import Cluster, Program, stand_still
+from common.processes import Cluster, Program, ServerProcess, own_address, stand_still
+from common.protocols import AR
 from common.repeated import few
 from common.scripted import (
     CLIENT,
@@ -98,7 +100,7 @@ from common.scripted import (
     serves_http2,
     watched,
 )
-from common.sessions import config
+from common.sessions import config, difference
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -1158,6 +1160,37 @@ def test_fabric_that_cannot_be_had_for_now(pair: Cluster, capfd: Any) -> None:
         address = server.address
     log = capfd.readouterr().err
     assert warned(log, address) and re.search(rf"{re.escape(address)} over tcp: .*no shm", log), log
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_huge_tensors_while_a_connection_is_retired(pair: Cluster, tmp_path: Path) -> None:
+    """The rest of a tensor whose connection is retired comes over the next one: 2.5 GiB fit into no
+    response, so the calls for its chunks span both connections."""
+    backend = pair.spec["ps"][0]
+    lossy = watched(backend, lambda _, frame: frame.kind != ATTACH)
+    log = tmp_path / "retired.stderr"
+    with closing(Scripted(lossy, backend=backend)) as server:
+        spec = {"ps": [server.address], "worker": [own_address()]}
+        worker = ServerProcess(spec, "worker", 0, AR, log)
+        try:
+            worker.wait_ready()
+
+            def path() -> str | None:
+                fabric: str | None = worker.status()["paths"].get(f"ipv4:{server.address}")
+                return fabric
+
+            with session_at(f"grpc://{spec['worker'][0]}", seconds=200) as session:
+                step = callable_of(session, huge_transfer(PS, WORKER, 5 * 2**29 + 8))
+                for _ in range(60):
+                    there, here = step()
+                    assert not difference(here, there)
+                    if path() == "shm":
+                        break
+            assert path() == "shm" and server.openings == [HELLO_2, HELLO_2], server.openings
+            assert warned(worker.tail(), server.address), worker.tail()
+        finally:
+            worker.kill()
 
 
 #: The frames of a handshake that goes well: who sends them, and their kinds.

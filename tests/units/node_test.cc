@@ -24,10 +24,10 @@ Offers::Held HeldInt(std::shared_ptr<int> keep) {
 
 void LinksOldestFirst() {
   World world(World::Loopback(), 1 << 20);
-  Check(!world.server->HasLinks() && world.server->LinkReadBy(world.client->id()) == nullptr,
+  Check(!world.server->HasHadLinks() && world.server->LinkReadBy(world.client->id()) == nullptr,
         "no link");
   const Ends tcp = world.ConnectTcp();
-  Check(world.server->HasLinks() && world.server->LinkReadBy(world.client->id()) == nullptr &&
+  Check(world.server->HasHadLinks() && world.server->LinkReadBy(world.client->id()) == nullptr &&
             world.client->LinkToTell(world.server->id()) == nullptr,
         "nothing moves over TCP");
   const Ends first = world.Connect("one");
@@ -55,7 +55,8 @@ void LinksOldestFirst() {
   world.server->RemoveLink(first.server);  // once more
   world.Disconnect(second);
   world.Disconnect(tcp);
-  Check(!world.server->HasLinks() && world.client->Count().links == 0, "none left");
+  Check(world.server->Count().links == 0 && world.client->Count().links == 0, "none left");
+  Check(world.server->HasHadLinks(), "a call to a peer that comes back asks for an offer");
 }
 
 void BytesOfTheStreamAreCounted() {
@@ -330,6 +331,76 @@ void WhatPeersMayRead() {
   CheckCode(exports.Export(*ends.server, data, 4).status(), StatusCode::kUnavailable);
 }
 
+// A server's end over TCP that is retired after a while.
+std::shared_ptr<Link> RetiringLink(const NodeId& peer) {
+  Link::Description description;
+  description.end = End::kServer;
+  description.peer = peer;
+  description.fabric = "tcp";
+  description.retires_after = std::chrono::seconds(10);
+  return std::make_shared<Link>(std::move(description), nullptr);
+}
+
+void OffersOutliveARetiredConnection() {
+  World world(World::Loopback(), 1 << 20);
+  Node& server = *world.server;
+  const NodeId peer = NewToken();
+  const auto hold = [&] {
+    Offers::Held replaced;
+    Check(server.offers().Hold(peer, 1, HeldInt(std::make_shared<int>(1)), &replaced), "held");
+  };
+  const std::shared_ptr<Link> first = RetiringLink(peer);
+  server.AddLink(first);
+  hold();
+  server.LinkRetired(first);
+  Check(first->closed() && server.offers().Find(peer, 1).has_value(), "the peer comes back");
+  // The connection of this process to the peer is not the peer's.
+  Link::Description own;
+  own.end = End::kClient;
+  own.peer = peer;
+  const auto to_peer = std::make_shared<Link>(own, nullptr);
+  server.AddLink(to_peer);
+  Check(server.offers().Find(peer, 1).has_value(), "it is not back yet");
+  server.RemoveLink(to_peer);
+  // Another peer's connection is none of its.
+  const std::shared_ptr<Link> stranger = RetiringLink(NewToken());
+  server.AddLink(stranger);
+  Check(server.Count().links == 1, "a retired one does not count");
+
+  const std::shared_ptr<Link> second = RetiringLink(peer);
+  server.AddLink(second);
+  Check(server.Count().links == 2 && server.offers().Find(peer, 1).has_value(),
+        "it took the first one's place");
+  server.RemoveLink(first);  // as it would have, had the peer stayed away
+  Check(server.offers().Find(peer, 1).has_value(), "what has gone does not go twice");
+
+  // The peer may come back before the old connection has ended.
+  const std::shared_ptr<Link> third = RetiringLink(peer);
+  server.AddLink(third);
+  server.LinkRetired(second);
+  Check(server.Count().links == 2 && server.offers().Find(peer, 1).has_value(), "it is back");
+
+  server.LinkRetired(third);
+  server.RemoveLink(third);
+  Check(!server.offers().Find(peer, 1).has_value() && server.Count().offers_open == 0,
+        "it stayed away");
+  server.RemoveLink(stranger);
+  Check(server.Count().links == 0, "none left");
+}
+
+// The client's side of it: what it could not tell waits for the next connection.
+void ReleasesOutliveARetiredConnection() {
+  World world(World::Loopback(), 1 << 20);
+  const NodeId& server = world.server->id();
+  const Ends retired = world.ConnectTcp();
+  world.client->KeepUntold(server, {7, 8, 9});
+  world.Disconnect(retired);
+  world.ConnectTcp();
+  Check(world.client->TakeUntold(server, 2) == std::vector<uint64_t>{7, 8}, "the first ones");
+  Check(world.client->TakeUntold(server, 2) == std::vector<uint64_t>{9}, "the last one");
+  Check(world.client->TakeUntold(server, 2).empty(), "once");
+}
+
 }  // namespace
 
 int main() {
@@ -344,6 +415,8 @@ int main() {
                                       {"revoked tickets", RevokedTicketsTakeConstantTime},
                                       {"servers", ServersAreRememberedForAMinute},
                                       {"all nodes", NodesOfTheProcess},
+                                      {"retired", OffersOutliveARetiredConnection},
+                                      {"untold", ReleasesOutliveARetiredConnection},
                                       {"two clusters", TwoClusters},
                                       {"two receivers", TwoReceiversOfOneSender},
                                       {"exports", WhatPeersMayRead},

@@ -171,6 +171,21 @@ void AReleaseThatIsLostWithItsLink() {
   Check(*again.source.released == 1, "told over the new link");
 }
 
+// As while the connection that it would go over is made anew.
+void AReleaseWhoseCallIsLost() {
+  World world(World::Loopback());
+  world.ConnectTcp();
+  world.calls->releases_to_lose = 1;
+  Running lost(&world, 5000, 1);
+  lost.Start();
+  CheckOk(lost.outcome->Wait());
+  Running next(&world, 5000, 2);
+  Check(*lost.source.released == 0, "not yet");
+  next.Start();
+  CheckOk(next.outcome->Wait());
+  Eventually("told with the next one", [&] { return *lost.source.released == 1; });
+}
+
 // More releases than the ring of messages has room for arrive all the same.
 void ReleasesOverAFullRing() {
   World world(World::Loopback());
@@ -262,6 +277,7 @@ int main() {
                               {"a link that has gone", AnOfferOfALinkThatHasGone},
                               {"its link has ended", AReleaseWhoseLinkHasEnded},
                               {"lost with its link", AReleaseThatIsLostWithItsLink},
+                              {"a call that is lost", AReleaseWhoseCallIsLost},
                               {"a full ring", ReleasesOverAFullRing},
                               {"no message is read", APeerThatReadsNoMessage},
                               {"a late offer", AnOfferAfterItsRelease},

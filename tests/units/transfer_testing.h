@@ -110,7 +110,11 @@ class Calls final : public ChunkCaller {
       }
     };
   }
-  void Release(const ChunkRequest& request) override {
+  void Release(const ChunkRequest& request, std::function<void()> lost) override {
+    if (releases_to_lose > 0) {
+      --releases_to_lose;
+      return lost();
+    }
     ++releases;
     Check(Sender(server_, nullptr, nullptr).ServeChunk(request).ok(), "a release by a call");
   }
@@ -136,6 +140,7 @@ class Calls final : public ChunkCaller {
   std::atomic<bool> refuse{false};
   std::atomic<int> started{0};
   std::atomic<int> releases{0};
+  std::atomic<int> releases_to_lose{0};  // the next ones, which do not arrive
   std::atomic<int64_t> last_timeout_ms{-1};
 
  private:

@@ -24,7 +24,7 @@
 #include "third_party/ar_grpc/grpc/handshake_attachment.h"
 #include "third_party/ar_grpc/grpc/handshake_machine.h"
 #include "third_party/ar_grpc/grpc/handshake_tcp.h"
-#include "third_party/ar_grpc/grpc/handshake_timer.h"
+#include "third_party/ar_grpc/grpc/deadline_timer.h"
 #include "third_party/ar_grpc/grpc/new_handshaker.h"
 #include "third_party/ar_grpc/grpc/retirement.h"
 #include "third_party/ar_grpc/grpc/serialized_handshaker.h"
@@ -276,8 +276,10 @@ class ArHandshaker : public SerializedHandshaker<ArHandshaker> {
 
   // --- the ends ---
 
-  void SwapEndpoint(const std::string& fabric) {
+  void SwapEndpoint(const std::string& fabric, bool retires = false) {
     const protocol::Peer& peer = machine_->peer();
+    // Before the endpoint is made, as it goes by these.
+    if (retires) args_->args = WithRetirement(args_->args);
     std::unique_ptr<fabric::Connection> connection = attachment_.TakeConnection();
     protocol::Link::Description description;
     description.end = end_;
@@ -285,6 +287,10 @@ class ArHandshaker : public SerializedHandshaker<ArHandshaker> {
     description.address = peer_;
     description.fabric = fabric;
     description.features = peer.features;
+    if (retires) {
+      description.retires_after = std::chrono::milliseconds(
+          args_->args.GetInt(GRPC_ARG_MAX_CONNECTION_AGE_MS).value_or(kTransientAgeMs));
+    }
     if (connection != nullptr) description.id = peer.link;
     auto link = std::make_shared<protocol::Link>(std::move(description), std::move(connection));
     args_->endpoint = CreateEndpoint(node_, std::move(link), args_->endpoint,
@@ -303,7 +309,7 @@ class ArHandshaker : public SerializedHandshaker<ArHandshaker> {
   // Both ends speak AR-gRPC, and stay on TCP.
   void Stay(const std::string& why, bool transient) {
     attachment_.GiveUp();
-    SwapEndpoint(fabric::kTcp);
+    SwapEndpoint(fabric::kTcp, /*retires=*/transient && end_ == End::kServer);
     EndOnTcp(why, transient);
   }
 
@@ -313,7 +319,6 @@ class ArHandshaker : public SerializedHandshaker<ArHandshaker> {
           absl::StrCat("connected to ", peer_, " over tcp: ", why));
     } else if (transient) {
       Log(Severity::kWarning, absl::StrCat(peer_, " is connected over tcp for now: ", why));
-      args_->args = WithRetirement(args_->args);
     }
     LeaveUnread();
     Finish(absl::OkStatus());
@@ -376,7 +381,7 @@ class ArHandshaker : public SerializedHandshaker<ArHandshaker> {
   HandshakeTcp tcp_;
   grpc_closure on_sent_;
   grpc_closure on_received_;
-  HandshakeTimer timer_;
+  DeadlineTimer timer_;
 
   HandshakeAttachment attachment_;
   grpc_closure on_news_;

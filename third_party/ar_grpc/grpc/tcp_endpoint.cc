@@ -2,9 +2,12 @@
 
 #include "third_party/ar_grpc/grpc/tcp_endpoint.h"
 
+#include <atomic>
+#include <chrono>
 #include <utility>
 
 #include "src/core/lib/iomgr/error.h"
+#include "third_party/ar_grpc/grpc/deadline_timer.h"
 
 namespace ar_grpc {
 namespace {
@@ -31,12 +34,12 @@ class TcpEndpoint : public grpc_endpoint {
           grpc_endpoint_delete_from_pollset_set(Self(ep)->tcp_, set);
         },
         [](grpc_endpoint* ep, grpc_error_handle why) {
-          Self(ep)->node_->RemoveLink(Self(ep)->link_);
+          Self(ep)->EndLink();
           grpc_endpoint_shutdown(Self(ep)->tcp_, why);
         },
         [](grpc_endpoint* ep) {
           std::unique_ptr<TcpEndpoint> self(Self(ep));
-          self->node_->RemoveLink(self->link_);
+          self->EndLink();
           grpc_endpoint_destroy(self->tcp_);
         },
         [](grpc_endpoint* ep) { return grpc_endpoint_get_peer(Self(ep)->tcp_); },
@@ -50,9 +53,27 @@ class TcpEndpoint : public grpc_endpoint {
  private:
   static TcpEndpoint* Self(grpc_endpoint* endpoint) { return static_cast<TcpEndpoint*>(endpoint); }
 
+  void EndLink() {
+    if (link_ended_.exchange(true)) return;
+    if (!Retired()) return node_->RemoveLink(link_);
+    node_->LinkRetired(link_);
+    auto timer = std::make_shared<DeadlineTimer>();
+    // What it runs holds it, and is destroyed once it has run.
+    timer->Set(std::chrono::steady_clock::now() + kAwayAfterRetirement,
+               [timer, node = node_, link = link_] { node->RemoveLink(link); });
+  }
+
+  // Rather than that its peer has died, or this server ends. gRPC spreads the age by a tenth.
+  bool Retired() const {
+    const auto age = std::chrono::steady_clock::now() - made_;
+    return link_->retires_after().count() > 0 && age >= link_->retires_after() * 9 / 10;
+  }
+
+  const std::chrono::steady_clock::time_point made_ = std::chrono::steady_clock::now();
   const std::shared_ptr<protocol::Node> node_;
   const std::shared_ptr<protocol::Link> link_;
   grpc_endpoint* const tcp_;
+  std::atomic<bool> link_ended_{false};
 };
 
 }  // namespace

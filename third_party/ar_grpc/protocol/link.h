@@ -3,6 +3,7 @@
 #define THIRD_PARTY_AR_GRPC_PROTOCOL_LINK_H_
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -35,6 +36,9 @@ class Link {
     LinkId id{};          // matters only with a connection
     // Features that both ends have (hello.h).
     uint64_t features = 0;
+    // This end, a server's, ends the connection at about this age, while its client lives and comes
+    // back; 0: it does not.
+    std::chrono::milliseconds retires_after{0};
   };
 
   // `connection` is nullptr where all goes over TCP: the link is then known, but moves nothing.
@@ -46,6 +50,7 @@ class Link {
   const std::string& fabric() const { return description_.fabric; }
   const LinkId& id() const { return description_.id; }
   uint64_t features() const { return description_.features; }
+  std::chrono::milliseconds retires_after() const { return description_.retires_after; }
   fabric::Connection* connection() const { return connection_.get(); }
   // Whether gRPC's stream and the messages go over the connection, not over TCP.
   bool carries_stream() const { return connection_ && connection_->capabilities().stream; }

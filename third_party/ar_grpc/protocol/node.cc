@@ -3,6 +3,7 @@
 #include "third_party/ar_grpc/protocol/node.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "third_party/ar_grpc/base/os.h"
@@ -13,6 +14,11 @@ namespace {
 // Tickets that wait for a call to one server, at most; the oldest are forgotten, and what they hold
 // goes with the server's last link.
 constexpr size_t kMostUntold = 4096;
+// For a server that is not connected. One that has retired the connection holds what it offered for
+// 20 s (grpc/tcp_endpoint.h), any other nothing.
+constexpr std::chrono::seconds kUntoldKept(30);
+
+bool IsRetired(const Link& link) { return link.retires_after().count() > 0 && link.closed(); }
 
 // Guarded by ForkSafeMutex(); never destroyed, as nodes end while the process does.
 std::vector<std::weak_ptr<Node>>& NodeTable() {
@@ -56,19 +62,28 @@ void Node::AddLink(std::shared_ptr<Link> link) {
   // Whoever finds the link can offer to its peer.
   if (link->end() == End::kServer) offers_.AddLink(link->peer());
   std::vector<uint64_t> untold;
+  std::vector<std::shared_ptr<Link>> retired;
   {
     std::lock_guard<std::mutex> lock(mu_);
+    for (const std::shared_ptr<Link>& one : links_) {
+      // This process's own connection to the peer does not bring the peer back.
+      if (link->end() == End::kServer && one->peer() == link->peer() && IsRetired(*one)) {
+        retired.push_back(one);
+      }
+    }
     if (link->end() == End::kClient) {
       paths_[link->address()] = link->fabric();
       const auto found = untold_.find(link->peer());
       if (found != untold_.end()) {
-        untold = std::move(found->second);
+        untold = std::move(found->second.tickets);
         untold_.erase(found);
       }
     }
     links_.push_back(link);
-    link_count_.fetch_add(1);
+    has_had_links_.store(true);
   }
+  // Only now that the peer has another, so that nothing that is offered to it is let go.
+  for (const std::shared_ptr<Link>& one : retired) RemoveLink(one);
   TellOverAnotherLink(link->peer(), std::move(untold));
 }
 
@@ -79,18 +94,36 @@ void Node::TellOverAnotherLink(const NodeId& server, std::vector<uint64_t> ticke
                                  [&](uint64_t ticket) { return link->PostRelease(ticket); }),
                   tickets.end());
   }
+  if (!tickets.empty()) KeepUntold(server, tickets);
+}
+
+void Node::KeepUntold(const NodeId& server, const std::vector<uint64_t>& tickets) {
   std::lock_guard<std::mutex> lock(mu_);
-  // With its last link the server lets all go that it held for this node.
-  if (tickets.empty() || !ConnectedLocked(server)) return;
-  std::vector<uint64_t>& waiting = untold_[server];
+  Untold& untold = untold_[server];
+  untold.since = std::chrono::steady_clock::now();
+  std::vector<uint64_t>& waiting = untold.tickets;
   waiting.insert(waiting.end(), tickets.begin(), tickets.end());
   if (waiting.size() > kMostUntold) waiting.erase(waiting.begin(), waiting.end() - kMostUntold);
+  for (auto each = untold_.begin(); each != untold_.end();) {
+    const bool over = untold.since - each->second.since > kUntoldKept;
+    each = over && !ConnectedLocked(each->first) ? untold_.erase(each) : std::next(each);
+  }
 }
 
 bool Node::ConnectedLocked(const NodeId& server) const {
   return std::any_of(links_.begin(), links_.end(), [&](const std::shared_ptr<Link>& link) {
     return link->end() == End::kClient && link->peer() == server;
   });
+}
+
+void Node::LinkRetired(const std::shared_ptr<Link>& link) {
+  link->Close();
+  std::unique_lock<std::mutex> lock(mu_);
+  const bool back = std::any_of(links_.begin(), links_.end(), [&](const auto& one) {
+    return one->end() == End::kServer && one->peer() == link->peer() && !one->closed();
+  });
+  lock.unlock();
+  if (back) RemoveLink(link);
 }
 
 void Node::RemoveLink(const std::shared_ptr<Link>& link) {
@@ -102,7 +135,6 @@ void Node::RemoveLink(const std::shared_ptr<Link>& link) {
       return link->Close();
     }
     links_.erase(found);
-    link_count_.fetch_sub(1);
     if (link->connection() != nullptr) {
       counters_.stream_bytes_sent += link->connection()->stream_bytes_sent();
       counters_.stream_bytes_received += link->connection()->stream_bytes_received();
@@ -118,15 +150,13 @@ void Node::RemoveLink(const std::shared_ptr<Link>& link) {
   }
   link->Close();
   TellOverAnotherLink(link->peer(), link->TakeUnconfirmedReleases());
-  std::lock_guard<std::mutex> lock(mu_);
-  if (!ConnectedLocked(link->peer())) untold_.erase(link->peer());
 }
 
 std::vector<uint64_t> Node::TakeUntold(const NodeId& server, size_t most) {
   std::lock_guard<std::mutex> lock(mu_);
   const auto found = untold_.find(server);
   if (found == untold_.end()) return {};
-  std::vector<uint64_t>& waiting = found->second;
+  std::vector<uint64_t>& waiting = found->second.tickets;
   const auto end = waiting.begin() + static_cast<std::ptrdiff_t>(std::min(most, waiting.size()));
   std::vector<uint64_t> taken(waiting.begin(), end);
   waiting.erase(waiting.begin(), end);
@@ -184,7 +214,8 @@ Counters Node::Count() {
     counters.stream_bytes_received += link->connection()->stream_bytes_received();
   }
   counters.offers_open = offers_open;
-  counters.links = links_.size();
+  counters.links = static_cast<uint64_t>(std::count_if(
+      links_.begin(), links_.end(), [](const auto& link) { return !IsRetired(*link); }));
   return counters;
 }
 

@@ -3,6 +3,7 @@
 #define THIRD_PARTY_AR_GRPC_PROTOCOL_NODE_H_
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -30,7 +31,7 @@ struct Counters {
   uint64_t chunk_bytes = 0;       // fetched chunk by chunk through the stream
   uint64_t staged_bytes = 0;      // copied into a segment before they were offered
   uint64_t offers_open = 0;
-  uint64_t links = 0;
+  uint64_t links = 0;  // without those that were retired
 };
 
 // One participant: a server with the channels it opens, or a bare client. It knows its links, what
@@ -56,12 +57,19 @@ class Node : public std::enable_shared_from_this<Node> {
   const Selector* selector() const { return options_.selector.get(); }
 
   void AddLink(std::shared_ptr<Link> link);
+  // Closes a link that retires when its connection has been, and leaves what is offered to its peer
+  // as it is: the peer is to come back, and brings in the rest then. Its next link takes the place
+  // of this one; whoever calls this removes it after a while, for a peer that does not come back.
+  void LinkRetired(const std::shared_ptr<Link>& link);
   // Closes the link, and once the peer cannot read over it any more, lets go what was offered to
   // its peer if it was the peer's last link. What is let go is destroyed without a lock. Releases
-  // that the peer may not have read go over another link, or wait for TakeUntold.
+  // that the peer may not have read go over another link, or wait for TakeUntold: also where this
+  // was the last link to the peer, which may only have retired the connection.
   void RemoveLink(const std::shared_ptr<Link>& link);
-  // Whether any peer that speaks AR-gRPC is connected.
-  bool HasLinks() const { return link_count_.load(std::memory_order_relaxed) > 0; }
+  // Whether any peer that speaks AR-gRPC is or was connected. One that was may have retired the
+  // connection: the call that connects anew must ask for an offer already, as a tensor may fit into
+  // no response.
+  bool HasHadLinks() const { return has_had_links_.load(std::memory_order_relaxed); }
 
   // The open link to `server` with this id, over which its memory can be read, or nullptr.
   std::shared_ptr<Link> LinkToRead(const NodeId& server, const LinkId& id);
@@ -71,8 +79,11 @@ class Node : public std::enable_shared_from_this<Node> {
   // offered to it from now on is held at least until that link is closed, or it is released.
   std::shared_ptr<Link> LinkReadBy(const NodeId& client);
 
-  // Tickets to release by calls: they were posted over a link that ended, and messages go over no
-  // other to `server`, though it is connected. Up to `most`, to be told once.
+  // Releases that may not have reached `server`: a call for them has failed, or the link that they
+  // were posted over has ended. They wait for the next link to it, or for TakeUntold.
+  void KeepUntold(const NodeId& server, const std::vector<uint64_t>& tickets);
+  // Tickets to release by calls, as messages go over no link to `server`. Up to `most`, to be told
+  // once.
   std::vector<uint64_t> TakeUntold(const NodeId& server, size_t most);
 
   // What is held for peers until they release it.
@@ -98,21 +109,26 @@ class Node : public std::enable_shared_from_this<Node> {
   // The oldest open link that this process is `end` of and that `fits`, or nullptr.
   template <typename Fits>
   std::shared_ptr<Link> Oldest(End end, const NodeId& peer, Fits fits);
-  // Posts releases over a link that takes them; those left wait for TakeUntold or the next AddLink.
+  // Posts releases over a link that takes them, and keeps those that are left.
   void TellOverAnotherLink(const NodeId& server, std::vector<uint64_t> tickets);
   // Whether messages or calls get to `server`.
   bool ConnectedLocked(const NodeId& server) const;
 
+  struct Untold {
+    std::vector<uint64_t> tickets;
+    std::chrono::steady_clock::time_point since;  // when the last one came
+  };
+
   const Options options_;
   const NodeId id_;
   const uint32_t fork_count_;
-  std::atomic<int> link_count_{0};
+  std::atomic<bool> has_had_links_{false};
   Offers offers_;
   ServerMemory servers_;
   std::mutex mu_;
   // The rest is guarded by mu_.
-  std::vector<std::shared_ptr<Link>> links_;        // in the order in which they came
-  std::map<NodeId, std::vector<uint64_t>> untold_;  // by server
+  std::vector<std::shared_ptr<Link>> links_;  // in the order in which they came
+  std::map<NodeId, Untold> untold_;           // by server
   std::map<std::string, std::string> paths_;
   Counters counters_;
 };

@@ -108,7 +108,7 @@ void Receiver::Start(const Offer& offer, TargetBuffer target, std::function<void
   sender_ = offer.sender;
   options_.node->servers().RememberSender(options_.task, sender_);
   for (const uint64_t ticket : options_.node->TakeUntold(sender_, kUntoldAtOnce)) {
-    ReleaseByCall(ticket);
+    ReleaseByCall(sender_, ticket);
   }
   if (target_.into == nullptr && target_.size > 0) {
     Release(nullptr, sender_);
@@ -219,18 +219,21 @@ void Receiver::GiveUp() {
   const std::optional<NodeId> sender = options_.node->servers().SenderOf(options_.task);
   if (sender.has_value()) return Release(nullptr, *sender);
   // A peer that offered nothing takes it for a question about no tensor.
-  ReleaseByCall(ask_.ticket);
+  options_.caller->Release({ask_.receiver, ask_.ticket, 0, 0}, [] {});
 }
 
 void Receiver::Release(const std::shared_ptr<Link>& link, const NodeId& server) {
   if (link != nullptr && link->PostRelease(ask_.ticket)) return;
   const std::shared_ptr<Link> other = options_.node->LinkToTell(server);
   if (other != nullptr && other != link && other->PostRelease(ask_.ticket)) return;
-  ReleaseByCall(ask_.ticket);
+  ReleaseByCall(server, ask_.ticket);
 }
 
-void Receiver::ReleaseByCall(uint64_t ticket) {
-  options_.caller->Release({ask_.receiver, ticket, 0, 0});
+void Receiver::ReleaseByCall(const NodeId& server, uint64_t ticket) {
+  // Not this: who makes calls may be the last to hold it.
+  options_.caller->Release({ask_.receiver, ticket, 0, 0}, [node = options_.node, server, ticket] {
+    node->KeepUntold(server, {ticket});
+  });
 }
 
 void Receiver::Cancel() {

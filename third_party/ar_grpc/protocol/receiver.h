@@ -36,8 +36,9 @@ class ChunkCaller {
   // outcome.
   virtual std::function<void()> Start(const ChunkRequest& request, Landing landing,
                                       int64_t timeout_ms, std::function<void(Status)> done) = 0;
-  // Starts a call that releases a ticket. Nobody waits for its outcome.
-  virtual void Release(const ChunkRequest& request) = 0;
+  // Starts a call that releases a ticket. `lost` runs where it may not have arrived, perhaps before
+  // this returns, on any thread.
+  virtual void Release(const ChunkRequest& request, std::function<void()> lost) = 0;
 };
 
 // The calls for the chunks of one transfer, to be cancelled together. Thread-safe.
@@ -110,7 +111,7 @@ class Receiver : public std::enable_shared_from_this<Receiver> {
   void ChunksEnded(bool late, const Status& status);
   // The release goes over `link`, which may be nullptr, or over another to `server`, or by a call.
   void Release(const std::shared_ptr<Link>& link, const NodeId& server);
-  void ReleaseByCall(uint64_t ticket);
+  void ReleaseByCall(const NodeId& server, uint64_t ticket);
   void End(Status status);
 
   const Options options_;

@@ -42,11 +42,14 @@ class Calls final : public protocol::ChunkCaller {
     return [options] { options->StartCancel(); };
   }
 
-  void Release(const protocol::ChunkRequest& request) override {
+  void Release(const protocol::ChunkRequest& request, std::function<void()> lost) override {
     tensorflow::RecvTensorRequest message;
     Pack(request, message.mutable_transport_options());
     auto nothing = std::make_shared<TensorCaller::Chunk>();
-    caller_->call(nullptr, message, nothing.get(), [nothing](const tensorflow::Status&) {});
+    caller_->call(nullptr, message, nothing.get(),
+                  [nothing, lost = std::move(lost)](const tensorflow::Status& status) {
+                    if (!status.ok()) lost();
+                  });
   }
 
  private:
@@ -216,7 +219,7 @@ class ArTensorPeer final : public TensorPeer {
   void ReceiveTensor(tensorflow::CallOptions* options, const tensorflow::RecvTensorRequest& request,
                      tensorflow::TensorResponse* response, Call<tensorflow::RecvTensorRequest> call,
                      tensorflow::StatusCallback done) override {
-    if (!node_->HasLinks() || !IsHostMemory(response->device())) {
+    if (!node_->HasHadLinks() || !IsHostMemory(response->device())) {
       return call(options, request, std::move(done));
     }
     const auto receive = std::make_shared<TensorReceive>(node_, caller_);
@@ -232,7 +235,7 @@ class ArTensorPeer final : public TensorPeer {
                      std::shared_ptr<tensorflow::RecvBufRequest> request,
                      tensorflow::RecvBufResponse* response, Call<tensorflow::RecvBufRequest> call,
                      tensorflow::StatusCallback done) override {
-    if (!node_->HasLinks() || !IsHostMemory(*request)) {
+    if (!node_->HasHadLinks() || !IsHostMemory(*request)) {
       return call(options, *request, std::move(done));
     }
     const auto receive = std::make_shared<TensorReceive>(node_, caller_);

@@ -1,6 +1,6 @@
 // Copyright 2026 The AR-gRPC TensorFlow authors. Licensed under the Apache License, Version 2.0.
-#ifndef THIRD_PARTY_AR_GRPC_GRPC_HANDSHAKE_TIMER_H_
-#define THIRD_PARTY_AR_GRPC_GRPC_HANDSHAKE_TIMER_H_
+#ifndef THIRD_PARTY_AR_GRPC_GRPC_DEADLINE_TIMER_H_
+#define THIRD_PARTY_AR_GRPC_GRPC_DEADLINE_TIMER_H_
 
 #include <grpc/support/port_platform.h>
 
@@ -12,9 +12,9 @@
 namespace ar_grpc {
 
 // A deadline that moves. Not thread-safe: one serializer runs all of it, but for the callback.
-class HandshakeTimer {
+class DeadlineTimer {
  public:
-  ~HandshakeTimer() { Cancel(); }
+  ~DeadlineTimer() { Cancel(); }
 
   // `on_time` runs once in a thread of gRPC's, about at `deadline`, instead of what was set
   // before; Instant::max(): nothing runs. One that was just about to run still may, so it must look
@@ -30,4 +30,4 @@ class HandshakeTimer {
 
 }  // namespace ar_grpc
 
-#endif  // THIRD_PARTY_AR_GRPC_GRPC_HANDSHAKE_TIMER_H_
+#endif  // THIRD_PARTY_AR_GRPC_GRPC_DEADLINE_TIMER_H_

@@ -1,6 +1,6 @@
 // Copyright 2026 The AR-gRPC TensorFlow authors. Licensed under the Apache License, Version 2.0.
 
-#include "third_party/ar_grpc/grpc/handshake_timer.h"
+#include "third_party/ar_grpc/grpc/deadline_timer.h"
 
 #include <algorithm>
 #include <atomic>
@@ -16,7 +16,7 @@
 namespace ar_grpc {
 
 // Holds itself until gRPC has run its closure, which it does once, also for a cancelled timer.
-struct HandshakeTimer::Armed {
+struct DeadlineTimer::Armed {
   protocol::Instant deadline;
   std::function<void()> on_time;
   std::atomic<bool> over{false};
@@ -25,7 +25,7 @@ struct HandshakeTimer::Armed {
   std::shared_ptr<Armed> self;
 };
 
-void HandshakeTimer::Set(protocol::Instant deadline, std::function<void()> on_time) {
+void DeadlineTimer::Set(protocol::Instant deadline, std::function<void()> on_time) {
   if (armed_ != nullptr && armed_->deadline == deadline && !armed_->over.load()) return;
   Cancel();
   if (deadline == protocol::Instant::max()) return;
@@ -52,7 +52,7 @@ void HandshakeTimer::Set(protocol::Instant deadline, std::function<void()> on_ti
       &armed_->closure);
 }
 
-void HandshakeTimer::Cancel() {
+void DeadlineTimer::Cancel() {
   if (armed_ == nullptr) return;
   grpc_timer_cancel(&armed_->timer);
   armed_.reset();
