@@ -4,8 +4,12 @@
 
 #include <dirent.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 
+#include <algorithm>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -17,6 +21,7 @@
 #include "third_party/ar_grpc/fabric/shm/meeting_socket.h"
 #include "third_party/ar_grpc/fabric/shm/place.h"
 #include "third_party/ar_grpc/fabric/shm/shm.h"
+#include "third_party/ar_grpc/protocol/handshake_steps.h"
 
 namespace ar_grpc::fabric::testing {
 namespace {
@@ -114,6 +119,33 @@ std::vector<std::string> Files(const std::string& directory) {
   return files;
 }
 
+std::string NewDirectory() {
+  std::string directory = std::filesystem::temp_directory_path() / "ar-grpc-test.XXXXXX";
+  Check(mkdtemp(directory.data()) != nullptr, "mkdtemp");
+  return directory;
+}
+
+// What the digits of this host's files begin with.
+std::string BootDigits() {
+  std::string digits = shm::ThisPlace().boot_id;
+  digits.erase(std::remove(digits.begin(), digits.end(), '-'), digits.end());
+  digits.resize(16);
+  return digits;
+}
+
+// The socket of a process that was killed, or, seen from here, of one that lives on another host:
+// nobody of this host listens on it. It has begun long ago.
+void LeaveSocket(const std::string& path) {
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  Check(path.size() < sizeof(address.sun_path), "fits");
+  std::memcpy(address.sun_path, path.data(), path.size());
+  const UniqueFd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  Check(bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0, "bind");
+  const timespec long_ago[2] = {};
+  Check(utimensat(AT_FDCWD, path.c_str(), long_ago, 0) == 0, "utimensat");
+}
+
 TokenFrame FrameOf(const std::string& line) {
   std::string bytes;
   for (size_t i = 0; i + 1 < line.size(); i += 2) {
@@ -123,10 +155,10 @@ TokenFrame FrameOf(const std::string& line) {
 }
 
 void PathSocketsAreSwept() {
-  std::string directory = std::filesystem::temp_directory_path() / "ar-grpc-test.XXXXXX";
-  Check(mkdtemp(directory.data()) != nullptr, "mkdtemp");
+  const std::string directory = NewDirectory();
   const std::string foreign = directory + "/ar-grpc.not-ours.sock";
-  const std::string plain = directory + "/ar-grpc." + std::string(32, '0') + ".1.sock";
+  const std::string plain =
+      directory + "/ar-grpc." + BootDigits() + std::string(16, '0') + ".1.sock";
   std::ofstream(foreign) << "kept";
   std::ofstream(plain) << "no socket: kept";
   std::string address;
@@ -181,6 +213,107 @@ void PathSocketsAreSwept() {
   }
 }
 
+// Hosts may share the directory, and a Unix socket refuses who comes from another host, whether or
+// not its process lives.
+void OnlySocketsOfThisHostAreSwept() {
+  const std::string directory = NewDirectory();
+  const std::string boot = BootDigits();
+  std::string other = boot;
+  other.back() = other.back() == '0' ? '1' : '0';
+  const std::string digits(16, 'a');
+  const auto named = [&](const std::string& all_digits, const std::string& ending) {
+    const std::string name = "ar-grpc." + all_digits + ".1" + ending;
+    LeaveSocket(directory + "/" + name);
+    return name;
+  };
+  const std::vector<std::string> dead = {named(boot + digits, ".sock"),
+                                         named(boot + digits, ".new")};
+  const std::vector<std::string> kept = {named(other + digits, ".sock"),
+                                         named(other + digits, ".new"),
+                                         // An older release's: all digits are random.
+                                         named(std::string(32, 'f'), ".sock")};
+  {
+    const std::shared_ptr<TokenListener> listener = ListenHere(directory);
+    const std::string path = Value(shm::ParseAddress(listener->address()))[1];
+    const std::string own = path.substr(path.rfind('/') + 1);
+    const std::vector<std::string> files = Files(directory);
+    const auto there = [&](const std::string& name) {
+      return std::find(files.begin(), files.end(), name) != files.end();
+    };
+    for (const std::string& name : kept) Check(there(name), "swept: " + name);
+    for (const std::string& name : dead) Check(!there(name), "not swept: " + name);
+    Check(files.size() == kept.size() + 1 && there(own), "its own");
+    Check(own.rfind("ar-grpc." + boot, 0) == 0, "of this host: " + own);
+    // An older release takes no other shape for an address.
+    const std::string ending = "." + std::to_string(getpid()) + ".sock";
+    Check(own.size() == 8 + 32 + ending.size() && own.substr(8 + 32) == ending, own);
+    Check(own.find_first_not_of("0123456789abcdef", 8) == 8 + 32, own);
+  }
+  for (const std::string& name : kept) unlink((directory + "/" + name).c_str());
+  Check(rmdir(directory.c_str()) == 0, "nothing else is left");
+}
+
+// The longest path that a socket can have has 107 bytes; who listens must not give a longer one.
+void APathThatNobodyCouldTryIsNotGiven() {
+  const std::string parent = NewDirectory();
+  const size_t file =
+      ("/ar-grpc." + std::string(32, '0') + "." + std::to_string(getpid()) + ".sock").size();
+  static std::string logged;
+  SetLogSink([](Severity, const std::string& line) { logged = line; });
+  Check(parent.size() + 2 + file <= 107, parent + " is too long a path for this");
+  for (const size_t size : {size_t{107}, size_t{108}}) {
+    const std::string directory = parent + "/" + std::string(size - file - parent.size() - 1, 'x');
+    Check(mkdir(directory.c_str(), 0700) == 0, "mkdir");
+    logged.clear();
+    {
+      const std::shared_ptr<TokenListener> listener = ListenHere(directory);
+      const std::vector<std::string> addresses = Value(shm::ParseAddress(listener->address()));
+      Check(addresses.size() == (size == 107 ? 2 : 1), listener->address());
+      if (size == 107) {
+        Check(addresses[1].size() == size && logged.empty(), logged);
+        CheckOk(shm::ConnectSocket(addresses[1]).status());
+      } else {
+        Check(logged.find("too long for a socket's path") != std::string::npos, logged);
+      }
+    }
+    Check(rmdir(directory.c_str()) == 0, "nothing is left");
+  }
+  SetLogSink([](Severity, const std::string&) {});
+  Check(rmdir(parent.c_str()) == 0, "rmdir");
+}
+
+// The peer has listened there before it says so: who does not find its file looks elsewhere, and
+// will not find it later either.
+void AnotherDirectoryThanThePeersLasts() {
+  const std::string directory = NewDirectory();
+  const std::string another = NewDirectory();
+  {
+    const std::shared_ptr<TokenListener> listener = ListenHere(directory);
+    const std::string path = Value(shm::ParseAddress(listener->address()))[1];
+    const std::string file = path.substr(path.rfind('/'));
+    const std::string address = "@ar-grpc." + std::string(32, 'f') + "," + path;
+    const auto connect_from = [&](const std::string& own) {
+      setenv("AR_GRPC_SHM_DIR", own.c_str(), 1);
+      const Status status = ConnectNow(FrameFor(address, NewToken())).status();
+      unsetenv("AR_GRPC_SHM_DIR");
+      return status;
+    };
+    for (const std::string& own : {another, another + "/missing"}) {
+      const Status status = connect_from(own);
+      CheckCode(status, StatusCode::kNotFound, own + file);
+      CheckCode(status, StatusCode::kNotFound, "must name the same folder at both ends");
+      Check(!protocol::IsTransient(status.code()), "it lasts");
+    }
+    // Of a process that has gone meanwhile: its successor may be met.
+    LeaveSocket(another + file);
+    const Status refused = connect_from(another);
+    CheckCode(refused, StatusCode::kUnavailable, "refused");
+    Check(protocol::IsTransient(refused.code()), "it may pass");
+    unlink((another + file).c_str());
+  }
+  Check(rmdir(directory.c_str()) == 0 && rmdir(another.c_str()) == 0, "rmdir");
+}
+
 void PlacesSayWhoCanMeet() {
   const shm::Place here = shm::ThisPlace();
   Check(here.boot_id.size() == 36 && here.network.find("net:[") == 0 && here.user == geteuid(),
@@ -225,6 +358,9 @@ std::vector<Case> ShmLimitCases() {
       {"a small file size limit is a status", ASmallFileSizeLimitIsAStatus},
       {"segments refuse nonsense", SegmentsRefuseNonsense},
       {"path sockets are swept", PathSocketsAreSwept},
+      {"only sockets of this host are swept", OnlySocketsOfThisHostAreSwept},
+      {"a path that nobody could try is not given", APathThatNobodyCouldTryIsNotGiven},
+      {"another directory than the peer's lasts", AnotherDirectoryThanThePeersLasts},
       {"places say who can meet", PlacesSayWhoCanMeet},
   };
 }

@@ -104,7 +104,8 @@ void NoCommonFabric() {
 }
 
 void AllFailAndTcpGoesOn() {
-  for (const StatusCode code : {StatusCode::kFailedPrecondition, StatusCode::kResourceExhausted}) {
+  for (const StatusCode code :
+       {StatusCode::kFailedPrecondition, StatusCode::kNotFound, StatusCode::kResourceExhausted}) {
     for (const bool client : {true, false}) {
       Settings settings;
       settings.client_fabrics = settings.server_fabrics = {"verbs", "shm"};

@@ -19,6 +19,7 @@
 
 #include "third_party/ar_grpc/base/log.h"
 #include "third_party/ar_grpc/base/random.h"
+#include "third_party/ar_grpc/fabric/shm/place.h"
 
 namespace ar_grpc::fabric::shm {
 namespace {
@@ -28,27 +29,40 @@ constexpr std::string_view kListening = ".sock";
 // A path has this ending until it listens, lest another process's sweep takes it for a stale one.
 constexpr std::string_view kStarting = ".new";
 constexpr time_t kStartingSeconds = 60;
+constexpr std::string_view kHex = "0123456789abcdef";
 constexpr size_t kHexDigits = 32;
+// So many of a file's digits are the boot id's first, and the others random. A name is neither
+// longer for that nor of another shape, since a peer of an older release takes no other.
+constexpr size_t kBootDigits = 16;
 constexpr int kBacklog = 128;
 
 bool EndsWith(std::string_view text, std::string_view end) {
   return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
 }
 
-// Whether `text` is the prefix and the random digits; returns what follows them.
+// What tells this host's files from another's. Empty where the system does not say.
+std::string BootDigits() {
+  std::string digits = ThisPlace().boot_id;
+  digits.erase(std::remove(digits.begin(), digits.end(), '-'), digits.end());
+  digits.resize(std::min(digits.size(), kBootDigits));
+  const bool whole =
+      digits.size() == kBootDigits && digits.find_first_not_of(kHex) == std::string::npos;
+  return whole ? digits : "";
+}
+
+// Whether `text` is the prefix and the digits, whatever they say; returns what follows them.
 bool TakeName(std::string_view* text) {
   if (text->substr(0, kPrefix.size()) != kPrefix) return false;
   text->remove_prefix(kPrefix.size());
   const std::string_view digits = text->substr(0, kHexDigits);
-  if (digits.size() != kHexDigits ||
-      digits.find_first_not_of("0123456789abcdef") != std::string_view::npos) {
+  if (digits.size() != kHexDigits || digits.find_first_not_of(kHex) != std::string_view::npos) {
     return false;
   }
   text->remove_prefix(kHexDigits);
   return true;
 }
 
-// ar-grpc.<random>.<pid><ending>
+// ar-grpc.<digits>.<pid><ending>
 bool IsOurFile(std::string_view file, std::string_view ending) {
   if (!EndsWith(file, ending)) return false;
   file.remove_suffix(ending.size());
@@ -96,6 +110,8 @@ StatusOr<UniqueFd> BindSocket(const std::string& text) {
 }
 
 StatusOr<UniqueFd> ListenAtPath(const std::string& path) {
+  // The name that it starts with is shorter.
+  if (const StatusOr<SocketName> name = NameOf(path); !name.ok()) return name.status();
   const std::string starting = path.substr(0, path.size() - kListening.size()) + kStarting.data();
   StatusOr<UniqueFd> fd = BindSocket(starting);
   if (!fd.ok()) return fd.status();
@@ -121,8 +137,11 @@ StatusOr<std::unique_ptr<MeetingSockets>> MeetingSockets::Listen(const std::stri
   if (directory.empty()) return listening;
 
   SweepStaleSockets(directory);
+  std::string file = name;
+  const std::string boot = BootDigits();
+  file.replace(kPrefix.size(), boot.size(), boot);
   const std::string path =
-      directory + "/" + name + "." + std::to_string(getpid()) + std::string(kListening);
+      directory + "/" + file + "." + std::to_string(getpid()) + std::string(kListening);
   const bool usable = directory.front() == '/' && directory.find(',') == std::string::npos;
   StatusOr<UniqueFd> path_fd =
       usable ? ListenAtPath(path)
@@ -182,16 +201,25 @@ StatusOr<UniqueFd> ConnectSocket(const std::string& single_address) {
   StatusOr<UniqueFd> fd = NewSocket();
   if (!fd.ok()) return fd.status();
   if (connect(fd->get(), name->get(), name->length) != 0) {
-    if (errno == EAGAIN) return Status(StatusCode::kAborted, single_address + " is busy");
-    return ErrnoStatus(errno, "connecting to " + single_address);
+    const int error = errno;
+    if (error == EAGAIN) return Status(StatusCode::kAborted, single_address + " is busy");
+    Status status = ErrnoStatus(error, "connecting to " + single_address);
+    if (error != ENOENT) return status;
+    // The peer listened there before it said so: what is not there now will not be there later.
+    return Status(StatusCode::kNotFound,
+                  status.message() + " (AR_GRPC_SHM_DIR must name the same folder at both ends)");
   }
   return fd;
 }
 
 void SweepStaleSockets(const std::string& directory) {
+  const std::string boot = BootDigits();
+  if (boot.empty()) return;
+  const std::string of_this_host = std::string(kPrefix) + boot;
   DIR* const opened = opendir(directory.c_str());
   if (opened == nullptr) return;
   while (const dirent* const entry = readdir(opened)) {
+    if (std::string_view(entry->d_name).substr(0, of_this_host.size()) != of_this_host) continue;
     const bool starting = IsOurFile(entry->d_name, kStarting);
     if (!starting && !IsOurFile(entry->d_name, kListening)) continue;
     const std::string path = directory + "/" + entry->d_name;

@@ -46,10 +46,14 @@ StatusOr<std::vector<std::string>> ParseAddress(const std::string& address);
 std::vector<std::string> AddressesHere(const std::vector<std::string>& single_addresses,
                                        const std::string& directory);
 
-// A connected socket. Does not block: kAborted when the listener's queue is full now.
+// A connected socket. Does not block: kAborted when the listener's queue is full now. kNotFound for
+// a path where nothing is: the peer's directory is another one than this process's, which lasts.
 StatusOr<UniqueFd> ConnectSocket(const std::string& single_address);
 
-// Removes from `directory` the sockets of this fabric, of this user, that nobody listens on.
+// Removes from `directory` the sockets of this fabric, of this user and of this host since it
+// started, that nobody listens on. All others stay: several hosts may share the directory, and a
+// socket refuses who comes from another host as a dead one does. So do those of older releases,
+// whose names do not say the host, and all where the system does not tell its boot id.
 void SweepStaleSockets(const std::string& directory);
 
 }  // namespace ar_grpc::fabric::shm
