@@ -80,6 +80,39 @@ void Ends() {
   std::printf("ok fake: ends\n");
 }
 
+// What a call's answer announces: it is refused before that, or its loss is told after it.
+void Announced() {
+  FakeJob job(2);
+  auto channels = StartAll(job, 2, {});
+  Memory memory(1000);
+  Ended arrives;
+  Ended received;
+  const Tag tag = Value(channels[1]->Draw(0));
+  channels[1]->Receive(tag, memory.data(), 1000, nullptr, received.done());
+  CheckOk(channels[0]->SendAnnounced(1, tag.value(), memory.data(), 1000, nullptr, arrives.done()));
+  CheckOk(received.Wait());
+  CheckOk(arrives.Wait());
+  Ended refused;
+  CheckCode(channels[0]->SendAnnounced(1, -1, memory.data(), 1000, nullptr, refused.done()),
+            StatusCode::kInvalidArgument, "MPI has no tag -1 here, only up to ");
+  // Matched at the other end and never received: then that rank is lost, or MPI ends here.
+  const Tag unread = Value(channels[1]->Draw(0));
+  Ended lost;
+  CheckOk(channels[0]->SendAnnounced(1, unread.value(), memory.data(), 1000, nullptr, lost.done()));
+  Eventually("the message is matched", [&] { return job.Matched(0) == 2; });
+  channels[0]->Lose(1);
+  CheckCode(lost.Wait(), StatusCode::kUnavailable,
+            "what was sent to rank 1 of the MPI job is lost: rank 1 of the MPI job is lost");
+  Ended ends;
+  CheckOk(channels[1]->SendAnnounced(0, 1, memory.data(), 1000, nullptr, ends.done()));
+  job.Finalize(1);
+  CheckCode(ends.Wait(), StatusCode::kUnavailable,
+            "what was sent to rank 0 of the MPI job is lost: the program has finalized its MPI");
+  Check(!refused.Ready(0), "what was refused has no other end");
+  for (const auto& channel : channels) channel->Stop();
+  std::printf("ok fake: announced\n");
+}
+
 // MPI cannot look for messages: for a moment that is borne, for long it ends what waits for them.
 void Failures() {
   FakeJob job(1);
@@ -227,6 +260,7 @@ int main() {
     if (std::string(scenario.name) != "large-sizes") RunScenario(scenario);
   }
   Ends();
+  Announced();
   Failures();
   Finalized(false);
   Finalized(true);

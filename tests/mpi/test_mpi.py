@@ -32,6 +32,7 @@ SCENARIOS = {
 #: What only a fake MPI does.
 FAKED = (
     "ends",
+    "announced",
     "failures",
     "finalized",
     "finalized-ours",

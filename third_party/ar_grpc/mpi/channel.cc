@@ -145,6 +145,33 @@ Id Channel::Receive(const Tag& tag, void* into, uint64_t size, Keep keep, Done d
   return Begin(std::move(transfer));
 }
 
+Status Channel::SendAnnounced(int rank, int tag, const void* bytes, uint64_t size, Keep keep,
+                              Done done) {
+  struct Begun {
+    std::mutex mu;
+    // Guarded by mu.
+    bool announced = false;
+    Status refused;
+  };
+  const auto begun = std::make_shared<Begun>();
+  Send(rank, tag, bytes, size, std::move(keep),
+       [begun, rank, done = std::move(done)](Status ended) {
+         if (ended.ok()) return done(std::move(ended));
+         {
+           std::lock_guard<std::mutex> lock(begun->mu);
+           if (!begun->announced) {
+             begun->refused = std::move(ended);
+             return;
+           }
+         }
+         done(Status(StatusCode::kUnavailable, "what was sent to rank " + std::to_string(rank) +
+                                                   " of the MPI job is lost: " + ended.message()));
+       });
+  std::lock_guard<std::mutex> lock(begun->mu);
+  begun->announced = true;
+  return begun->refused;
+}
+
 void Channel::Cancel(Id id) {
   Command command;
   command.kind = Command::Kind::kCancel;

@@ -85,6 +85,10 @@ class Channel {
   // `size`; kUnavailable: the rank is lost, or MPI says so; kResourceExhausted: too many at a time.
   Id Send(int rank, int tag, const void* bytes, uint64_t size, Keep keep, Done done);
   Id Receive(const Tag& tag, void* into, uint64_t size, Keep keep, Done done);
+  // A Send that the answer to a call announces. What it fails of before this returns is returned,
+  // to be the answer instead, and `done` does not run. Else `done` runs once, as above, and its
+  // error is always kUnavailable and names the rank: the bytes that were announced are lost.
+  Status SendAnnounced(int rank, int tag, const void* bytes, uint64_t size, Keep keep, Done done);
   // Its `done` runs soon, with kCancelled unless it has run. A cancelled send is still sent: what
   // has begun cannot be taken back, and its receiver waits for it.
   void Cancel(Id id);

@@ -3,7 +3,9 @@
 #include "third_party/ar_grpc/tensorflow/ar_tensor_channel.h"
 
 #include <cstdint>
+#include <functional>
 #include <optional>
+#include <utility>
 
 #include "grpcpp/support/slice.h"
 #include "tensorflow/core/distributed_runtime/rpc/grpc_tensor_coding.h"
@@ -101,11 +103,15 @@ bool ArTensorChannel::MayTakeLong(const Tensor& tensor) const {
 }
 
 bool ArTensorChannel::OfferBuffer(const tensorflow::RecvBufRequest& request, const Tensor& tensor,
-                                  std::function<void()> sent, tensorflow::RecvBufResponse* response,
+                                  tensorflow::StatusCallback sent,
+                                  tensorflow::RecvBufResponse* response,
                                   tensorflow::Status* status) {
   *status = tensorflow::OkStatus();
   if (sent != nullptr) {
-    if (const auto offer = TryOffer(node_, request.transport_options(), tensor, std::move(sent))) {
+    // Whether the reader has read it all or has let it go, the sender is not told.
+    auto released = [sent = std::move(sent)] { sent(tensorflow::OkStatus()); };
+    if (const auto offer =
+            TryOffer(node_, request.transport_options(), tensor, std::move(released))) {
       Pack(*offer, response->mutable_transport_options());
       return true;
     }

@@ -2,7 +2,6 @@
 #ifndef THIRD_PARTY_AR_GRPC_TENSORFLOW_AR_TENSOR_CHANNEL_H_
 #define THIRD_PARTY_AR_GRPC_TENSORFLOW_AR_TENSOR_CHANNEL_H_
 
-#include <functional>
 #include <memory>
 #include <utility>
 
@@ -29,7 +28,7 @@ class ArTensorChannel final : public TensorChannel {
                             ::grpc::ByteBuffer* response) override;
   bool MayTakeLong(const tensorflow::Tensor& tensor) const override;
   bool OfferBuffer(const tensorflow::RecvBufRequest& request, const tensorflow::Tensor& tensor,
-                   std::function<void()> sent, tensorflow::RecvBufResponse* response,
+                   tensorflow::StatusCallback sent, tensorflow::RecvBufResponse* response,
                    tensorflow::Status* status) override;
 
  private:

@@ -18,6 +18,7 @@
 #include "tensorflow/core/framework/types.h"
 #include "tensorflow/core/platform/env.h"
 #include "tensorflow/core/platform/errors.h"
+#include "tensorflow/core/util/device_name_utils.h"
 #include "third_party/ar_grpc/tensorflow/mpi_tensor_peer.h"
 #include "third_party/ar_grpc/tensorflow/run_later.h"
 
@@ -35,6 +36,16 @@ Status OfAnotherJob(int rank) {
   return Status(StatusCode::kFailedPrecondition,
                 "the two servers of grpc+mpi are not in one MPI job (this is rank " +
                     std::to_string(rank) + " of its own): start all of them by one mpirun");
+}
+
+// The name of the task that wants a buffer; empty where its request does not say.
+std::string TaskOf(const tensorflow::RecvBufRequest& request) {
+  tensorflow::DeviceNameUtils::ParsedName device;
+  std::string task;
+  if (tensorflow::DeviceNameUtils::ParseFullName(request.dst_device(), &device)) {
+    (void)tensorflow::DeviceNameUtils::GetTaskName(device, &task);
+  }
+  return task;
 }
 
 }  // namespace
@@ -178,42 +189,25 @@ bool MpiTensorChannel::ServeOwnCall(tensorflow::CallOptions* options,
 }
 
 Status MpiTensorChannel::Send(const google::protobuf::Any& options, const Tensor& tensor,
-                              std::function<void()> sent, mpi::Sent* answer) {
+                              mpi::Done sent, mpi::Sent* answer) {
   const StatusOr<mpi::Ask> ask = mpi::DecodeAsk(options.value());
   if (!ask.ok()) return ask.status();
   if (ask->job != channel_->job().token) return OfAnotherJob(channel_->job().rank);
   const tensorflow::StringPiece bytes = tensor.tensor_data();
   answer->size = bytes.size();
-  struct Begun {
-    std::mutex mu;
-    bool answered = false;
-    Status refused;
-  };
-  const auto begun = std::make_shared<Begun>();
-  auto done = [begun, sent = std::move(sent), rank = static_cast<int>(ask->rank),
+  auto done = [sent = std::move(sent), rank = static_cast<int>(ask->rank),
                watches = std::weak_ptr<Watches>(watches_)](const Status& ended) {
     if (!ended.ok()) {
-      {
-        std::lock_guard<std::mutex> lock(begun->mu);
-        if (!begun->answered) {
-          begun->refused = ended;
-          return;
-        }
-      }
       // The receiver waits for what was announced. Not in MPI's thread, which has more to do.
       RunLater([watches, rank, ended] {
-        if (const auto all = watches.lock()) {
-          all->Fail(rank, tensorflow::errors::Unavailable(ended.message()));
-        }
+        if (const auto all = watches.lock()) all->Fail(rank, ToTensorFlow(ended));
       });
     }
-    if (sent) sent();
+    if (sent) sent(ended);
   };
-  channel_->Send(static_cast<int>(ask->rank), static_cast<int>(ask->tag), bytes.data(),
-                 bytes.size(), std::make_shared<Tensor>(tensor), std::move(done));
-  std::lock_guard<std::mutex> lock(begun->mu);
-  begun->answered = true;
-  return begun->refused;
+  return channel_->SendAnnounced(static_cast<int>(ask->rank), static_cast<int>(ask->tag),
+                                 bytes.data(), bytes.size(), std::make_shared<Tensor>(tensor),
+                                 std::move(done));
 }
 
 tensorflow::Status MpiTensorChannel::Encode(const tensorflow::RecvTensorRequest& request,
@@ -236,7 +230,7 @@ tensorflow::Status MpiTensorChannel::Encode(const tensorflow::RecvTensorRequest&
 }
 
 bool MpiTensorChannel::OfferBuffer(const tensorflow::RecvBufRequest& request, const Tensor& tensor,
-                                   std::function<void()> sent,
+                                   tensorflow::StatusCallback sent,
                                    tensorflow::RecvBufResponse* response,
                                    tensorflow::Status* status) {
   const google::protobuf::Any& options = request.transport_options();
@@ -244,7 +238,13 @@ bool MpiTensorChannel::OfferBuffer(const tensorflow::RecvBufRequest& request, co
     return TensorChannel::OfferBuffer(request, tensor, nullptr, response, status);
   }
   mpi::Sent answer;
-  *status = ToTensorFlow(Send(options, tensor, std::move(sent), &answer));
+  mpi::Done ended;
+  if (sent) {
+    ended = [sent = std::move(sent), task = TaskOf(request)](const Status& how) {
+      sent(task.empty() ? ToTensorFlow(how) : OfTransfer(how, task));
+    };
+  }
+  *status = ToTensorFlow(Send(options, tensor, std::move(ended), &answer));
   if (!status->ok()) return false;
   Pack(answer, response->mutable_transport_options());
   return true;

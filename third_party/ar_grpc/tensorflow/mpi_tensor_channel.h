@@ -2,7 +2,6 @@
 #ifndef THIRD_PARTY_AR_GRPC_TENSORFLOW_MPI_TENSOR_CHANNEL_H_
 #define THIRD_PARTY_AR_GRPC_TENSORFLOW_MPI_TENSOR_CHANNEL_H_
 
-#include <functional>
 #include <memory>
 
 #include "google/protobuf/any.pb.h"
@@ -33,16 +32,17 @@ class MpiTensorChannel final : public TensorChannel {
                             const tensorflow::Tensor& tensor, bool require_ack,
                             ::grpc::ByteBuffer* response) override;
   bool OfferBuffer(const tensorflow::RecvBufRequest& request, const tensorflow::Tensor& tensor,
-                   std::function<void()> sent, tensorflow::RecvBufResponse* response,
+                   tensorflow::StatusCallback sent, tensorflow::RecvBufResponse* response,
                    tensorflow::Status* status) override;
 
  private:
   class Watches;
 
-  // Begins to send `tensor` to who asks by `options`; `sent` runs once, when it may change. kOk:
-  // the peer gets `answer`, and if MPI fails later its watches end. Else `sent` does not run.
+  // Begins to send `tensor` to who asks by `options`; `sent`, if any, runs once, when it may
+  // change. kOk: the peer gets `answer`, and if MPI fails later its watches end, and `sent` gets
+  // the error, which is kUnavailable and names the rank. Else `sent` does not run.
   Status Send(const google::protobuf::Any& options, const tensorflow::Tensor& tensor,
-              std::function<void()> sent, mpi::Sent* answer);
+              mpi::Done sent, mpi::Sent* answer);
 
   mpi::Channel* const channel_;
   // Outlives this where a watch's end is under way.

@@ -92,7 +92,7 @@ void TensorChannel::Answer(const tensorflow::RecvTensorRequest& request, bool is
 bool TensorChannel::MayTakeLong(const tensorflow::Tensor&) const { return false; }
 
 bool TensorChannel::OfferBuffer(const tensorflow::RecvBufRequest&, const tensorflow::Tensor& tensor,
-                                std::function<void()>, tensorflow::RecvBufResponse*,
+                                tensorflow::StatusCallback, tensorflow::RecvBufResponse*,
                                 tensorflow::Status* status) {
   *status = CheckSize(tensor);
   return false;

@@ -119,12 +119,14 @@ class TensorChannel {
   virtual bool MayTakeLong(const tensorflow::Tensor& tensor) const;
 
   // Writes into the response to a RecvBuf request how the peer gets the bytes of `tensor`. `sent`
-  // is called once, when the buffer may change: it was copied, or the receiver has it, or that has
-  // gone. On any thread, also before this returns; it must not block. false: it is to be answered
-  // with the bytes, and `sent` is not called; `status` is InvalidArgument where these are too many.
+  // is called once, when the buffer may change: with OK where it was copied, or the receiver has it
+  // or has let it go, and with an error where it is known that the bytes are lost: who waits for
+  // `sent` must not go on as if all were well. On any thread, also before this returns; it must not
+  // block. false: `sent` is not called, and the request is to be answered with the bytes, or with
+  // `status` where that is an error: InvalidArgument for too many bytes.
   // `sent` may be empty: nobody waits for it, since the request is one that was answered before.
   virtual bool OfferBuffer(const tensorflow::RecvBufRequest& request,
-                           const tensorflow::Tensor& tensor, std::function<void()> sent,
+                           const tensorflow::Tensor& tensor, tensorflow::StatusCallback sent,
                            tensorflow::RecvBufResponse* response, tensorflow::Status* status);
 };
 

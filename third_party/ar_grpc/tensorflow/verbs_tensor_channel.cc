@@ -124,7 +124,7 @@ bool VerbsTensorChannel::MayTakeLong(const Tensor& tensor) const {
 }
 
 bool VerbsTensorChannel::OfferBuffer(const tensorflow::RecvBufRequest& request,
-                                     const Tensor& tensor, std::function<void()> sent,
+                                     const Tensor& tensor, tensorflow::StatusCallback sent,
                                      tensorflow::RecvBufResponse* response,
                                      tensorflow::Status* status) {
   const google::protobuf::Any& options = request.transport_options();
@@ -140,10 +140,10 @@ bool VerbsTensorChannel::OfferBuffer(const tensorflow::RecvBufRequest& request,
   // Whoever lets it go last tells that the buffer was sent, unless it was never held.
   struct Kept {
     Tensor tensor;
-    std::function<void()> sent;
+    tensorflow::StatusCallback sent;
     std::atomic<bool> held{false};
     ~Kept() {
-      if (held && sent) sent();
+      if (held && sent) sent(tensorflow::OkStatus());
     }
   };
   const auto kept = std::make_shared<Kept>();

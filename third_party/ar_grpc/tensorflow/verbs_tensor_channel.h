@@ -2,7 +2,6 @@
 #ifndef THIRD_PARTY_AR_GRPC_TENSORFLOW_VERBS_TENSOR_CHANNEL_H_
 #define THIRD_PARTY_AR_GRPC_TENSORFLOW_VERBS_TENSOR_CHANNEL_H_
 
-#include <functional>
 #include <memory>
 
 #include "third_party/ar_grpc/fabric/fabric.h"
@@ -34,7 +33,7 @@ class VerbsTensorChannel final : public TensorChannel {
   void Refuse(const tensorflow::RecvTensorRequest& request) override;
   bool MayTakeLong(const tensorflow::Tensor& tensor) const override;
   bool OfferBuffer(const tensorflow::RecvBufRequest& request, const tensorflow::Tensor& tensor,
-                   std::function<void()> sent, tensorflow::RecvBufResponse* response,
+                   tensorflow::StatusCallback sent, tensorflow::RecvBufResponse* response,
                    tensorflow::Status* status) override;
 
  private:
