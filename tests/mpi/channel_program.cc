@@ -207,6 +207,17 @@ int Exits() {
   return 0;
 }
 
+// Rank 0 ends by an error, while the others wait for what it was to do.
+int Fails() {
+  Rank rank(*Value(Channel::Get()));
+  AwaitDrawn(rank);
+  rank.Meet();
+  if (rank.rank() == 0) return 3;
+  std::this_thread::sleep_for(std::chrono::seconds(60));
+  std::printf("ok waited\n");
+  return 0;
+}
+
 std::string Hex(const Token& token) {
   std::string text;
   char digits[3];
@@ -220,6 +231,7 @@ std::string Hex(const Token& token) {
 int Run(const std::string& name, int patience_ms) {
   if (name == "foreign" || name == "foreign-single") return Foreign(name == "foreign");
   if (name == "exits") return Exits();
+  if (name == "fails") return Fails();
   std::vector<Scenario> all = Scenarios();
   all.push_back({"idle", 2, kChunkBytes, Idle});
   all.push_back({"death", 3, 1 << 20, Death});

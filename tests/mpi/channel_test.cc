@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <deque>
@@ -179,6 +180,30 @@ void FinalizedAtAnEnd() {
   std::printf("ok fake: finalized-at-an-end\n");
 }
 
+// MPI that the channel has initialized ends with a program that ends well. One that has failed does
+// not wait for what is on the way, either.
+void Leaves() {
+  FakeJob job(2);
+  const Says ours = {false, false, ThreadLevel::kMultiple};
+  auto well = Value(Channel::Start({}, job.LibraryOf(0, ours)));
+  well->Stop();
+  Check(job.Finalized(0), "MPI is finalized");
+  auto failed = Value(Channel::Start({}, job.LibraryOf(0, ours)));
+  Memory memory(1000);
+  Ended ended;
+  const Tag unread = Value(failed->Draw(0));
+  failed->Send(0, unread.value(), memory.data(), 1000, memory.keep(), ended.done());
+  Eventually("the message is matched", [&] { return job.Matched(0) == 1; });
+  const auto start = std::chrono::steady_clock::now();
+  failed->Leave();
+  Check(std::chrono::steady_clock::now() - start < std::chrono::seconds(4), "it waits");
+  CheckCode(ended.Wait(), StatusCode::kCancelled, "the MPI channel ends");
+  Check(!memory.released(), "MPI may still read it");
+  failed->Stop();
+  Check(!job.Finalized(0), "MPI is left as it is");
+  std::printf("ok fake: leaves\n");
+}
+
 // A forked child has the channel's memory and not its thread, and perhaps a locked mutex.
 void Forked() {
   FakeJob job(1);
@@ -265,6 +290,7 @@ int main() {
   Finalized(false);
   Finalized(true);
   FinalizedAtAnEnd();
+  Leaves();
   Forked();
   Death();
 }

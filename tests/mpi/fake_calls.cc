@@ -173,6 +173,8 @@ void FakeJob::FailProbes(int rank, bool fail) {
 
 void FakeJob::Finalize(int rank) { (void)all_[rank]->Finalize(); }
 
+bool FakeJob::Finalized(int rank) const { return all_[rank]->Finalized(); }
+
 int FakeJob::Matched(int from) {
   std::lock_guard<std::mutex> lock(mu_);
   return matched_[from];

@@ -47,6 +47,7 @@ class FakeJob {
   void FailProbes(int rank, bool fail);
   // As the program's own call of MPI_Finalize in a rank; no other call may be made there then.
   void Finalize(int rank);
+  bool Finalized(int rank) const;
 
  private:
   friend class FakeCalls;

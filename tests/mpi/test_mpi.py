@@ -37,6 +37,7 @@ FAKED = (
     "finalized",
     "finalized-ours",
     "finalized-at-an-end",
+    "leaves",
     "forked",
     "death",
 )
@@ -177,6 +178,13 @@ def test_the_process_s_own_channel_ends_with_it(program: Path, each: Mpi) -> Non
     """Open MPI's mpirun is content only with ranks that have finalized."""
     done = mpi.run(each, 2, program, "exits")
     assert (done.returncode, said(done.stdout, "ok")) == (0, ["exits"] * 2)
+
+
+def test_a_rank_that_fails_ends_its_job(program: Path, each: Mpi) -> None:
+    """By its exit status, while the other waits for it; MPI_Finalize would wait for that."""
+    done = mpi.run(each, 2, program, "fails", seconds=30)
+    assert done.returncode != 0
+    assert said(done.stdout, "ok") == []
 
 
 def test_a_job_of_one(program: Path, each: Mpi) -> None:

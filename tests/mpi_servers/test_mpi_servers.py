@@ -40,6 +40,8 @@ PROGRAMS = Path(__file__).with_name("programs")
 MPICH, OPEN_MPI = "debian-mpich", "debian-openmpi"
 #: A server's log has what the library says of itself, FINALIZES among it.
 TALKATIVE = {"TF_CPP_MIN_LOG_LEVEL": "0"}
+#: Its output to a pipe waits for the program's end.
+BUFFERED = {"PYTHONUNBUFFERED": ""}
 
 FINALIZES = "this process waits in MPI_Finalize for the other ranks of its MPI job to end"
 
@@ -298,6 +300,33 @@ def test_by_default_a_rank_that_dies_ends_its_job(mpi: str) -> None:
         finally:
             for program in programs:
                 program.kill()
+
+
+@pytest.mark.parametrize("settings", [{}, {"exits": 3}], ids=["raises", "exits"])
+@of_debian
+def test_a_program_that_fails_ends_its_job(mpi: str, settings: dict[str, int]) -> None:
+    """At once, and with what it has said, though the other rank waits in a step for its server."""
+    spec = {"ps": [own_address()], "worker": [own_address()]}
+    script = PROGRAMS / "failing_ps.py"
+    with Job(mpi, 2, survive=False) as job:
+        ps, worker = programs = [
+            Program(script, {**settings, "cluster": spec, "task": task}, BUFFERED, job)
+            for task in (PS, WORKER)
+        ]
+        try:
+            assert [program.line(60) for program in programs] == ["READY\n"] * 2
+            assert worker.line(60) == "WAITS\n"
+            time.sleep(1)
+            ps.tell({})
+            outcome = ps.wait(20)
+            assert job.wait(20) != 0
+            assert worker.wait(20).status != 0
+        finally:
+            for program in programs:
+                program.kill()
+    assert outcome.stdout == "FAILS\n"
+    assert outcome.status == settings.get("exits", 1)
+    assert outcome.stderr.count("Traceback (most recent call last)") == (not settings)
 
 
 # --- strategies -----------------------------------------------------------------------------------

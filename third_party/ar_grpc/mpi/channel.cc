@@ -55,9 +55,16 @@ StatusOr<Channel*> Channel::Get() {
   // For ever: other threads may use it while the process exits.
   static const auto* const channel = new StatusOr<std::unique_ptr<Channel>>(Start(Options()));
   if (!channel->ok()) return channel->status();
-  static const int registered = std::atexit([] {
-    if (channel->ok()) (**channel)->Stop();
-  });
+  // Not std::atexit, whose functions are not told how the program ends. An exception that nobody
+  // has caught, too, ends a Python program by an exit status, once it is printed.
+  static const int registered = on_exit(
+      [](int status, void*) {
+        if (!channel->ok()) return;
+        // The launcher sees no more of it.
+        if ((status & 0xff) != 0) return (**channel)->Leave();
+        (**channel)->Stop();
+      },
+      nullptr);
   (void)registered;
   started = (*channel)->get();
   return (*channel)->get();
@@ -65,7 +72,9 @@ StatusOr<Channel*> Channel::Get() {
 
 Channel::~Channel() { Stop(); }
 
-void Channel::Stop() { progress_->Stop(); }
+void Channel::Stop() { progress_->Stop(/*finalize=*/true); }
+
+void Channel::Leave() { progress_->Stop(/*finalize=*/false); }
 
 const Job& Channel::job() const { return progress_->runtime().job(); }
 

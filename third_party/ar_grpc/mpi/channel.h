@@ -62,7 +62,8 @@ class Channel {
   // one. `library` is for tests; null: the one that OpenLibrary gives.
   static StatusOr<std::unique_ptr<Channel>> Start(const Options& options,
                                                   std::unique_ptr<Library> library = nullptr);
-  // The process's own: started by the first call, ended when the process exits. Its error stays.
+  // The process's own: started by the first call, ended when the process exits, by Leave where its
+  // exit status is not 0. Its error stays.
   static StatusOr<Channel*> Get();
   // The same where Get has started it; else null.
   static const Channel* IfStarted();
@@ -102,6 +103,10 @@ class Channel {
   // ranks to end, too. MPI is left as it is where a rank is lost or MPI still has memory after some
   // seconds, since it might never return.
   void Stop();
+  // The same for a program that has failed: MPI is left as it is at once, as by a rank that is
+  // killed. MPI_Finalize would wait for the others, which may wait for what this one was to do, and
+  // the launcher, which ends the job of a rank that has failed, would not learn of it.
+  void Leave();
 
  private:
   Id Begin(std::unique_ptr<Transfer> transfer);

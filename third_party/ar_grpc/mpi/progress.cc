@@ -55,7 +55,7 @@ Progress::Progress(uint64_t chunk_bytes, size_t most)
 }
 
 Progress::~Progress() {
-  Stop();
+  Stop(/*finalize=*/true);
   // It would wait for threads that are the parent's.
   if (Here().ok()) pthread_cond_destroy(&changed_);
 }
@@ -111,7 +111,7 @@ Keep Progress::Admit(Keep keep) {
   });
 }
 
-void Progress::Stop() {
+void Progress::Stop(bool finalize) {
   if (!Here().ok()) {
     thread_.Detach();  // the parent's
     return;
@@ -119,10 +119,11 @@ void Progress::Stop() {
   {
     std::unique_lock<std::mutex> lock(mu_);
     if (stopping_) return;
+    finalize_ = finalize;
     stopping_ = true;
     pthread_cond_broadcast(&changed_);
     const timespec late = At(NowUs() + kFinalizeLogS * 1000000);
-    bool said = !started_ || !started_->ok();
+    bool said = !finalize || !started_ || !started_->ok();
     while (!over_ && started_) {
       if (said) {
         pthread_cond_wait(&changed_, mu_.native_handle());
@@ -218,6 +219,8 @@ void Progress::Do(Engine& engine, Command command) {
 void Progress::Finish(Engine& engine) {
   engine.Close(Status(StatusCode::kCancelled, "the MPI channel ends"));
   engine.RunEnds();
+  // MPI may still write memory that the engine holds.
+  if (!finalize_) return engine.Abandon();
   const int64_t end = NowUs() + kGraceUs;
   bool moved = false;
   const auto turn = [&] { moved = engine.Turn(); };
@@ -228,7 +231,6 @@ void Progress::Finish(Engine& engine) {
     nanosleep(&nap, nullptr);
   }
   if (!engine.holding() && !engine.any_lost()) return runtime_->Finalize();
-  // MPI may still write memory that the engine holds.
   engine.Abandon();
 }
 

@@ -45,8 +45,8 @@ class Progress : public std::enable_shared_from_this<Progress> {
   // Not kOk: this process is a forked child. Its thread is not there, and perhaps a mutex locked
   // for ever; to be asked before any is locked.
   Status Here() const;
-  // As Channel::Stop.
-  void Stop();
+  // As Channel::Stop, and as Channel::Leave where it is not to finalize MPI.
+  void Stop(bool finalize);
 
   // After Start.
   const Runtime& runtime() const { return *runtime_; }
@@ -84,6 +84,7 @@ class Progress : public std::enable_shared_from_this<Progress> {
   std::vector<Command> inbox_;
   bool resting_ = false;
   bool stopping_ = false;
+  bool finalize_ = true;  // not written once it is stopping_
   bool over_ = false;
   std::optional<Status> started_;
 
