@@ -144,11 +144,12 @@ class Calls {
 
 // --- the sender ---
 
-// What is done to this host's link soon after it has begun to write.
-void Fault(const std::string& name) {
+// For how long the case cuts the sender's link; 0: not at all.
+int CutSeconds(const std::string& name) { return name == "cut-4" ? 4 : name == "cut-8" ? 8 : 0; }
+
+// Cuts this host's link once it has begun to write.
+void Cut(int seconds) {
   std::this_thread::sleep_for(std::chrono::milliseconds(kFaultMs));
-  const int seconds = name == "cut-4" ? 4 : name == "cut-8" ? 8 : 0;
-  if (seconds == 0) return;
   Impair("loss 100%");
   std::this_thread::sleep_for(std::chrono::seconds(seconds));
   Impair("loss 0%");
@@ -183,7 +184,7 @@ class Service {
           Check(false, "a call of no kind");
       }
     }
-    if (fault_.joinable()) fault_.join();
+    if (cut_.joinable()) cut_.join();
     SayWhatWasSentAgain(before_);
     // The receiver has gone, and tells nobody over RDMA.
     const auto begin = Now();
@@ -204,7 +205,11 @@ class Service {
                                                       });
     for (uint64_t i = 0; i < tensor_bytes; ++i) (*bytes)[i] = ByteAt(seed + i);
     // The first ones grow the receiver's memory.
-    if (++asked_ == kAtOnce + 1) fault_ = std::thread(Fault, name_);
+    if (const int seconds = CutSeconds(name_); ++asked_ == kAtOnce + 1 && seconds > 0) {
+      // However fast the hosts are, the cut finds these writes under way.
+      Impair("delay 100ms");
+      cut_ = std::thread(Cut, seconds);
+    }
     sender_.Answer(Value(DecodeAsk(body.substr(sizeof(seed)))),
                    {bytes->data(), tensor_bytes, bytes}, [this, number](const auto& answer) {
                      if (!answer.ok()) return Reply(number, answer.status(), "");
@@ -227,7 +232,7 @@ class Service {
   std::mutex mu_;  // one reply at a time
   std::atomic<int> sources_{0};
   int asked_ = 0;
-  std::thread fault_;
+  std::thread cut_;
   const std::map<std::string, uint64_t> before_ = Counters();
   Sender sender_{&fabric::verbs::Get()};
 };
