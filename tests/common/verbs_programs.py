@@ -27,5 +27,6 @@ TRANSFERS = (
     "twice at once",
     "fetched twice",
     "lost drops",
+    "unavailable calls",
 )
 HOSTILE_TRANSFERS = 2

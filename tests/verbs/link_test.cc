@@ -256,6 +256,42 @@ void LostDrops(const Subject& subject) {
   }
 }
 
+// A call that ends with Unavailable: the peer has gone, or its program says so of something else.
+// The drop behind it tells these apart: of the second the link's other transfers know nothing.
+void UnavailableCalls(const Subject& subject) {
+  for (const bool gone : {false, true}) {
+    Server server(subject.context);
+    Server stranger(subject.context);
+    NamedLink link = Linked(subject, server);
+    Brings(subject, link, server, 0, Made(1000, 1));
+    Transfer other(link, server);
+    const Ask asked = other.Begin(1000);
+    Transfer failed(link, server);
+    static_cast<void>(failed.Begin(1000));
+    if (gone) {
+      server.LoseDrops(1);
+      other.receive().OnWritten({1000});
+    }
+    failed.receive().OnOther(Status(StatusCode::kUnavailable, "a test says so"));
+    if (gone) {
+      Eventually("the link ends", [&] { return !link.link->status().ok(); });
+      Check(server.drops() == 1, "it ends at once");
+      CheckCode(other.Get().status(), StatusCode::kUnavailable);
+      continue;
+    }
+    Eventually("it is dropped", [&] { return server.drops() == 1; });
+    other.Answer(asked, Made(1000, 2));
+    CheckCode(other.Get().status(), StatusCode::kOk);
+    Check(link.link->status().ok(), "the link ended");
+    // The process that answers there now is not the one that it leads to.
+    Transfer again(link, stranger);
+    static_cast<void>(again.Begin(1000));
+    again.receive().OnOther(Status(StatusCode::kUnavailable, "a test says so"));
+    Eventually("the link ends", [&] { return !link.link->status().ok(); });
+    Check(stranger.drops() == 1, "it ends at once");
+  }
+}
+
 // Either end ends the link: who waits hears of it, what is held goes, and the next link works.
 void Ends(const Subject& subject) {
   for (const bool by_sender : {true, false}) {
@@ -416,6 +452,7 @@ constexpr Case kCases[] = {
     {"twice at once", TwiceAtOnce},
     {"fetched twice", FetchedTwice},
     {"lost drops", LostDrops},
+    {"unavailable calls", UnavailableCalls},
 };
 
 // Late, out of order and on other threads, but no operation fails.

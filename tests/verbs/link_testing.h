@@ -104,8 +104,7 @@ class Server {
         if (drops_to_lose_-- > 0) {
           return answered(Status(StatusCode::kUnavailable, "the drop was lost"));
         }
-        sender_->Drop(Value(DecodeDrop(bytes)));
-        answered(Status());
+        answered(sender_->Drop(Value(DecodeDrop(bytes))));
       });
     };
   }

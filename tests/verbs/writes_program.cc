@@ -177,8 +177,7 @@ class Service {
                         [this, number](const Status& status) { Reply(number, status, ""); });
           break;
         case 'D':
-          sender_.Drop(Value(DecodeDrop(body)));
-          Reply(number, Status(), "");
+          Reply(number, sender_.Drop(Value(DecodeDrop(body))), "");
           break;
         default:
           Check(false, "a call of no kind");

@@ -74,8 +74,7 @@ bool VerbsTensorChannel::ServeOwnCall(tensorflow::CallOptions*,
   }
   if (type == verbs::Drop::kType) {
     const StatusOr<verbs::Drop> drop = verbs::DecodeDrop(value);
-    if (drop.ok()) sender_->Drop(*drop);
-    done(ToTensorFlow(drop.status()));
+    done(ToTensorFlow(drop.ok() ? sender_->Drop(*drop) : drop.status()));
     return true;
   }
   return false;

@@ -71,7 +71,7 @@ void Receive::OnWritten(const Written& written) {
 
 void Receive::OnHeld(const Held& held) {
   // Of what was offered first the sender has said that it does not write there, or will say so.
-  GiveUp(false);
+  GiveUp();
   if (!Wanted()) return Drop(asked_);
   StatusOr<std::shared_ptr<Landing::Block>> block = link_.link->landing()->Take(held.size);
   Fetch fetch;
@@ -91,21 +91,20 @@ void Receive::OnHeld(const Held& held) {
   fetch.destination = std::move(*destination);
   fetch_(fetch, [self = shared_from_this(), fetch, size = held.size](const Status& status) {
     if (status.ok()) return self->OnWritten({size});
-    if (status.code() == StatusCode::kUnavailable) self->link_.link->End(status);
-    self->Drop(fetch.transfer);
+    self->Drop(fetch.transfer, status);
     self->End(status);
   });
 }
 
 void Receive::OnOther(const Status& status) {
-  if (status.code() == StatusCode::kUnavailable) link_.link->End(status);
   Done unwanted;  // ends without the lock
   {
     std::lock_guard<std::mutex> lock(mu_);
     unwanted.swap(done_);
   }
+  GiveUp();
   // The call may have ended here alone, and its request be answered yet.
-  GiveUp(!status.ok());
+  if (!status.ok() && link_.link->status().ok()) Drop(asked_, status);
 }
 
 void Receive::Cancel() { End(Status(StatusCode::kCancelled, "the receive was cancelled")); }
@@ -115,8 +114,9 @@ bool Receive::Wanted() {
   return static_cast<bool>(done_);
 }
 
-void Receive::Drop(uint64_t offered) {
-  MakeDrop(drop_, link_.link, {link_.name, asked_, offered}, kDropTries);
+void Receive::Drop(uint64_t offered, const Status& why) {
+  const int tries = why.code() == StatusCode::kUnavailable ? 1 : kDropTries;
+  MakeDrop(drop_, link_.link, {link_.name, asked_, offered}, tries);
 }
 
 void Receive::MakeDrop(const DropCall& call, const std::shared_ptr<Link>& link,
@@ -130,7 +130,7 @@ void Receive::MakeDrop(const DropCall& call, const std::shared_ptr<Link>& link,
   });
 }
 
-void Receive::GiveUp(bool drops) {
+void Receive::GiveUp() {
   uint64_t transfer = 0;
   std::shared_ptr<Landing::Block> block;  // ends without the lock
   {
@@ -139,7 +139,6 @@ void Receive::GiveUp(bool drops) {
     block.swap(block_);
   }
   if (transfer != 0) link_.link->Forget(transfer);
-  if (drops && link_.link->status().ok()) Drop(asked_);
 }
 
 void Receive::OnNote(uint64_t transfer, StatusOr<uint64_t> written) {
@@ -177,7 +176,7 @@ void Receive::End(StatusOr<Arrived> arrived) {
     if (!done_) return;
     done.swap(done_);
   }
-  GiveUp(false);
+  GiveUp();
   done(std::move(arrived));
 }
 

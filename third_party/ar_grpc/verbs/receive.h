@@ -46,7 +46,8 @@ class Receive : public std::enable_shared_from_this<Receive> {
   // There was too little room. May wait milliseconds, for more memory to be registered.
   void OnHeld(const Held& held);
   // What was asked for comes another way, or not at all; also where the request was never made.
-  // Where `status` is kUnavailable nobody knows what the sender still does, and the link ends.
+  // Where `status` is kUnavailable the sender's process may be gone, or know the link no more: then
+  // the drop fails, too, and ends the link. It does not if this was an error of the program there.
   void OnOther(const Status& status);
   // Ends it with kCancelled, unless it has ended. The owner ends its calls.
   void Cancel();
@@ -59,13 +60,12 @@ class Receive : public std::enable_shared_from_this<Receive> {
 
   bool Wanted();
   void OnNote(uint64_t transfer, StatusOr<uint64_t> written);
-  // `offered`: the transfer whose room this end wants back.
-  void Drop(uint64_t offered);
+  // `offered`: the transfer whose room this end wants back. `why`: the outcome of the call before.
+  void Drop(uint64_t offered, const Status& why = Status());
   static void MakeDrop(const DropCall& call, const std::shared_ptr<Link>& link,
                        const verbs::Drop& drop, int tries);
-  // Nobody waits for what was offered last. `drops`: the sender may hold what was asked for, or
-  // come to.
-  void GiveUp(bool drops);
+  // Nobody waits for what was offered last.
+  void GiveUp();
   // Ends it if all is there.
   void Look();
   void End(StatusOr<Arrived> arrived);

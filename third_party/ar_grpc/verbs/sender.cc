@@ -187,19 +187,20 @@ void Sender::Serve(const Fetch& fetch, std::function<void(Status)> done) {
   done(Status(StatusCode::kNotFound, "the tensor is not held any more"));
 }
 
-void Sender::Drop(const verbs::Drop& drop) {
+Status Sender::Drop(const verbs::Drop& drop) {
   const std::shared_ptr<Link> link = acceptor_->Find(drop.link);
-  if (!link) return;
+  if (!link) return NoLink();
   const Name name = {drop.link, drop.asked};
   Source gone;  // ends without the lock
   {
     std::lock_guard<std::mutex> lock(state_->mu);
     const auto [entry, is_new] = state_->transfers.try_emplace(name);
-    if (!is_new && entry->second.stage != Stage::kHeld) return;
+    if (!is_new && entry->second.stage != Stage::kHeld) return Status();
     gone = std::exchange(entry->second.source, {});
     End(state_.get(), name, Stage::kDropped);
   }
   if (!Gone(name)) link->Refuse(drop.offered);
+  return Status();
 }
 
 size_t Sender::held() const {

@@ -49,14 +49,17 @@ class Sender {
   StatusOr<Held> Hold(const Ask& ask, Source source);
   // What was asked for goes another way, or does not go.
   void Refuse(const Ask& ask) {
-    if (ask.destination.has_value()) Drop({ask.link, ask.transfer, ask.transfer});
+    if (!ask.destination.has_value()) return;
+    // Where the link is not known nothing is written over it.
+    static_cast<void>(Drop({ask.link, ask.transfer, ask.transfer}));
   }
   // Writes what is held. A fetch that is made again has the first one's answer. kNotFound: it is
   // not held any more.
   void Serve(const Fetch& fetch, std::function<void(Status)> done);
   // Lets go what is held, and tells the receiver that nothing is written to what it offered unless
-  // that is just being done, also where the request comes later.
-  void Drop(const verbs::Drop& drop);
+  // that is just being done, also where the request comes later. kUnavailable: it does not know the
+  // link, so the receiver's end of it leads nowhere.
+  Status Drop(const verbs::Drop& drop);
   // All of them; their receivers may introduce themselves again.
   void EndLinks(const Status& why) { acceptor_->EndLinks(why); }
 
