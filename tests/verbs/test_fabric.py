@@ -94,11 +94,13 @@ def test_transfers_of_grpc_verbs(built: Path, driver: str) -> None:
 
 
 @mostly_over_rxe
+@pytest.mark.slow
 def test_one_process_reads_from_itself(built: Path, driver: str) -> None:
     assert in_one_host(driver, built / "read_test").count("ok verbs: ") == 17
 
 
 @mostly_over_rxe
+@pytest.mark.slow
 def test_calls_of_the_libraries_fail(built: Path, driver: str) -> None:
     said = in_one_host(driver, built / "failures_test")
     assert said.endswith(f"\n{CALLS[driver]} calls failed\n")
@@ -215,6 +217,7 @@ def test_two_hosts_over_iwarp(built: Path) -> None:
 
 
 @mostly_over_rxe
+@pytest.mark.slow
 def test_two_hosts_over_a_link_that_loses(built: Path, driver: str) -> None:
     said = between_two_hosts(built, "read", Link(driver, loss_percent=0.1))
     assert (said["wrong"], int(said["get_bytes"])) == ("0", BYTES)

@@ -102,6 +102,7 @@ def victims(program: Path, host: str) -> list[str]:
 
 
 @on_each_driver
+@pytest.mark.slow
 def test_a_process_dies_beside_the_other(built: Path, driver: str) -> None:
     """Killed at each point of an attachment and of a transfer; both have the same device."""
     program = built / "dying_program"
@@ -143,6 +144,7 @@ def waits_for_a_dead_host(
 
 
 @on_each_driver
+@pytest.mark.slow
 def test_a_host_dies_without_a_word(built: Path, driver: str) -> None:
     """Nothing comes from it, and nothing is sent to it: TCP's keep-alive tells."""
     said = waits_for_a_dead_host(built / "dying_program", GUEST, driver)
@@ -276,6 +278,7 @@ def test_a_process_that_stands_still(built: Path, driver: str) -> None:
 
 
 @on_each_driver
+@pytest.mark.slow
 def test_the_memory_of_a_process_that_stands_still(built: Path, driver: str) -> None:
     """Is read all the same: its device serves that."""
     said = exchange(built, "stopped-read", MUCH, Link(driver))
@@ -297,6 +300,7 @@ def test_what_a_device_may_answer(built: Path) -> None:
 
 
 @on_each_driver
+@pytest.mark.slow
 def test_what_a_device_may_tell(built: Path, driver: str) -> None:
     """Each asynchronous event, storms of them, and three that the kernel gives by itself."""
     said = in_one_host(built / "events_test", driver)

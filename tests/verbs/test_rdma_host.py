@@ -168,6 +168,7 @@ def test_the_command_line() -> None:
     assert done.stderr.endswith("here\n")
 
 
+@pytest.mark.slow
 def test_a_link_that_loses_all() -> None:
     connect = f"import socket; socket.create_connection(('{ADDRESSES[1]}', 9), timeout=20)"
     done = vm("--loss", "100", "--peer", "sleep 8", "--", sys.executable, "-c", connect)
@@ -190,6 +191,7 @@ def test_a_wrong_argument(arguments: tuple[str, ...], status: int, named: str) -
     assert (done.returncode, named in done.stderr) == (status, True), done
 
 
+@pytest.mark.slow
 def test_time_is_up() -> None:
     begin = time.monotonic()
     with pytest.raises(ArtfError, match="did not end within 10 s: half a line"):

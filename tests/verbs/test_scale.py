@@ -123,6 +123,7 @@ def test_a_round_trip_costs_one_event(built: Path) -> None:
     assert float(found["events_per_round_trip_20000"]) < 5
 
 
+@pytest.mark.slow
 def test_reads_into_memory_that_is_not_registered(built: Path) -> None:
     assert said(built / "bounce_test").endswith("ok bounce\n")
 

@@ -115,6 +115,7 @@ def test_a_sender_dies_while_it_writes(built: Path, driver: str) -> None:
 
 
 @on_each_driver
+@pytest.mark.slow
 def test_a_receiver_dies_while_it_is_written_to(built: Path, driver: str) -> None:
     """Its host does not answer any more: the device says so, and what was to be sent goes."""
     sender, _ = written(built, "receiver-dies", Link(driver), after="sleep 15")
