@@ -65,6 +65,8 @@ def test_nothing_is_reported_in_a_suite(suite: str, tmp_path: Path) -> None:
     python = venv.make(build.sanitized(), "runtime-tests")
     env = {**os.environ, "PYTHONPATH": "", **sanitizers.environment(tmp_path)}
     command = [str(python), "-m", "pytest", f"tests/{suite}", "-p", "no:cacheprovider"]
+    # A virtual host has no room for AddressSanitizer's shadow.
+    command += ["-m", "not virtual_host"]
     done = subprocess.run(command, cwd=REPO, env=env)
     found = sanitizers.reported(tmp_path)
     assert not found, "\n\n".join(found)
