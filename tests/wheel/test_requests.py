@@ -108,9 +108,16 @@ def test_smaller_ones_go_in_the_stream(rows: list[dict[str, Any]]) -> None:
 
 
 def test_a_read_takes_one_request_and_one_message(rows: list[dict[str, Any]]) -> None:
-    """For each part of a READ that the device takes; the message releases the tensor."""
+    """For each part of a READ, all of one size; the message releases the tensor.
+
+    The size follows from what the server measured when it started: a power of two, up to what a
+    device takes.
+    """
+    largest = max(reading(rows), key=lambda row: row["bytes"])
+    part = largest["bytes"] * STEPS // largest["worker"]["requests"]["read"]
+    assert part in {_LARGEST_REQUEST >> shift for shift in range(6)}
     for row in reading(rows):
-        parts = -(-row["bytes"] // _LARGEST_REQUEST)
+        parts = -(-row["bytes"] // part)
         assert row["worker"]["requests"]["read"] == STEPS * parts
         assert row["worker"]["frames"]["message"] == STEPS
         assert row["ps"]["frames"].get("message", 0) == 0
