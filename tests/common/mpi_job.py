@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,51 @@ def counting_library(name: str) -> Path:
     return made
 
 
+def _end(launcher: subprocess.Popen[Any]) -> None:
+    """Ends a job; a launcher that is killed at once may leave its ranks behind."""
+    for end in (launcher.terminate, launcher.kill):
+        if launcher.poll() is None:
+            end()
+            with suppress(subprocess.TimeoutExpired):
+                launcher.wait(_END_S)
+
+
+def mpirun(
+    name: str,
+    ranks: int,
+    *words: str | Path,
+    folder: Path,
+    seconds: float,
+    env: Mapping[str, str] | None = None,
+) -> list[str]:
+    """The lines that a program writes which the launcher itself starts as all ranks, in `folder`.
+
+    As a user does it: nothing of the tests stands between, and no library of theirs counts. The
+    launcher has to end within so many seconds, with status 0.
+    """
+    shown = _shown(name, ranks, False, *map(str, words))
+    settings = {**shown["environment"], **(env or {})}
+    with (folder / "stdout").open("w+") as stdout, (folder / "stderr").open("w+") as stderr:
+        launcher = subprocess.Popen(
+            shown["command"],
+            cwd=folder,
+            env={**os.environ, **settings},
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr,
+        )
+        try:
+            status: int | None = launcher.wait(seconds)
+        except subprocess.TimeoutExpired:
+            status = None
+        finally:
+            _end(launcher)
+    said, told = ((folder / stream).read_text(errors="replace") for stream in ("stdout", "stderr"))
+    ended = f"no end in {seconds:g} s" if status is None else f"status {status}"
+    assert status == 0, f"{ended}\n{said}\n{told}"
+    return said.splitlines()
+
+
 class Job:
     """`ranks` seats of one MPI job; it outlives a rank that dies unless `survive` is False."""
 
@@ -108,13 +154,7 @@ class Job:
         return self._launcher.wait(seconds)
 
     def close(self) -> None:
-        for end in (self._launcher.terminate, self._launcher.kill):
-            if self._launcher.poll() is None:
-                end()
-                try:
-                    self._launcher.wait(_END_S)
-                except subprocess.TimeoutExpired:
-                    continue
+        _end(self._launcher)
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def __enter__(self) -> Job:

@@ -1,26 +1,27 @@
-"""The commands of a page of the docs: what stands in a block of `sh`, by the heading above it."""
+"""The code of a page of the docs: what stands in its blocks, by the heading above each."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-from artf_cli.paths import REPO
+_DOCS = Path(__file__).resolve().parents[2] / "docs"
+CLUSTERS = _DOCS / "clusters.md"
+PROTOCOLS = _DOCS / "protocols.md"
 
-CLUSTERS = REPO / "docs" / "clusters.md"
 
-
-def blocks(page: Path) -> dict[str, str]:
+def blocks(page: Path, language: str = "sh") -> dict[str, str]:
     """Heading → its block; AssertionError where a heading has two."""
     found: dict[str, str] = {}
     heading = ""
-    either = r"^#+ ([^\n]*)$|^```sh\n(.*?)^```$"
-    for line, code in re.findall(either, page.read_text(), re.M | re.S):
+    # Blocks of other languages, too: a comment in them is no heading.
+    either = r"^#+ ([^\n]*)$|^```(\w+)\n(.*?)^```$"
+    for line, of, code in re.findall(either, page.read_text(), re.M | re.S):
         if line:
             heading = line
-            continue
-        assert heading not in found, f"{page.name}: two blocks below {heading!r}"
-        found[heading] = code
+        elif of == language:
+            assert heading not in found, f"{page.name}: two blocks below {heading!r}"
+            found[heading] = code
     return found
 
 
