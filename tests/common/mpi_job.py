@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import mpi_rank
 import pytest
@@ -22,6 +22,11 @@ _ARTF = Path(__file__).parents[2] / "scripts/artf"
 _END_S = 10.0
 #: The folder of a job, for programs that start servers of their own.
 FOLDER = "ARTF_MPI_JOB"
+
+
+def cannot_be_had(why: str) -> NoReturn:
+    """Skips with the reason; in CI, which installs what its machine lacks, it is a failure."""
+    (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(why)
 
 
 @functools.cache
@@ -37,11 +42,14 @@ def _shown(name: str, ranks: int, survive: bool, *words: str) -> dict[str, Any]:
         text=True,
     )
     if done.returncode != 0:
-        why = f"{name}: {done.stderr.strip()}"
-        # What CI's machine lacks it installs.
-        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(why)
+        cannot_be_had(f"{name}: {done.stderr.strip()}")
     shown: dict[str, Any] = json.loads(done.stdout)
     return shown
+
+
+def library(name: str) -> str:
+    """The library of an MPI: its path, or of Debian's its name."""
+    return str(_shown(name, 1, False, "true")["library"])
 
 
 @functools.cache
@@ -50,7 +58,7 @@ def counting_library(name: str) -> Path:
     its place (count_mpi.cc). It stays for the life of this process."""
     compiler = shutil.which("g++")
     assert compiler, "no g++: scripts/artf build installs it, or says how"
-    real = Path(_shown(name, 1, False, "true")["library"])
+    real = Path(library(name))
     folder = Path(tempfile.mkdtemp(prefix="artf-count-mpi-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     made = folder / f"count_{name.replace('-', '_')}.so"

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import functools
+import json
+import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from common.mpi_job import mpirun
+from common.mpi_job import cannot_be_had, library, mpirun
 from common.page import PROTOCOLS, blocks
-from common.processes import own_address
+from common.pair import MIB, PS, WORKER
+from common.processes import child_env, own_address
 from common.repeated import few
 
 pytestmark = pytest.mark.timeout(180)
 
+SCRIPTS = Path(__file__).parents[2] / "scripts"
+PROGRAMS = Path(__file__).with_name("programs")
 #: What docs/protocols.md shows its program under.
 HEADING = "A whole program"
 #: Of that program: what it trains, as bytes, and for how many steps.
@@ -47,3 +54,44 @@ def test_the_program_of_the_docs(mpi: str, tmp_path: Path) -> None:
     assert received.keys() == least.keys(), text
     for task, times in least.items():
         assert int(received[task]) >= times * STEPS * PARAMETERS, text
+
+
+@functools.cache
+def folder_of_mpi4py() -> Path:
+    """Where it lies, installed as its lock says: beside the wheel's environment, not in it."""
+    code = "from artf_cli import bootstrap; print(bootstrap.environment('mpi4py'))"
+    # The one that the wheel's environment is made of: it stays when that goes.
+    python = str(Path(sys.executable).resolve())
+    done = subprocess.run(
+        [python, "-c", code],
+        env={**os.environ, "PYTHONPATH": str(SCRIPTS)},
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode != 0:
+        cannot_be_had(f"mpi4py: {done.stderr.strip()}")
+    (folder,) = Path(done.stdout.strip()).parents[1].glob("lib/python*/site-packages")
+    return folder
+
+
+# Not those that mpi4py's wheel has no module for: the standard interface, Debian's name of MPICH.
+@pytest.mark.parametrize(
+    "mpi", few(["debian-openmpi", "mpich-5", "openmpi-5"], "debian-openmpi", "mpich-5")
+)
+def test_a_program_with_mpi4py(mpi: str, tmp_path: Path) -> None:
+    """It has initialized MPI: the servers use that, beside it, and do not end it."""
+    paths = [child_env()["PYTHONPATH"], str(folder_of_mpi4py())]
+    env = {"PYTHONPATH": os.pathsep.join(paths), "MPI4PY_LIBMPI": library(mpi)}
+    cluster = {"ps": [own_address()], "worker": [own_address()]}
+    settings = {"cluster": cluster, "moved": 2 * MIB, "rounds": 5}
+    # As docs/protocols.md has it: an exception ends the job.
+    words = [sys.executable, "-m", "mpi4py", str(PROGRAMS / "beside_mpi4py.py")]
+    (line,) = mpirun(mpi, 2, *words, json.dumps(settings), folder=tmp_path, seconds=90, env=env)
+    said = json.loads(line)
+    assert said.keys() == {PS, WORKER}
+    for each in said.values():
+        assert each["library"].startswith("Open MPI" if "openmpi" in mpi else "MPICH"), each
+        assert each["multiple"] is True, each
+        assert each["sums"] == [3, 3], each
+        assert each["spreads"] == [[0.0, 0.0]] * 5, each
+        assert each["received"] >= 5 * 2 * MIB, each
