@@ -16,7 +16,11 @@ import pytest
 from common import virtual_host
 
 # Minutes long: TensorFlow's processes on two slow processors.
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(1500),
+    pytest.mark.part("recv-two-hosts"),
+]
 
 _ARTF = Path(__file__).parents[2] / "scripts/artf"
 #: Of the first host (rdma_host.machine.ADDRESSES), which serves.

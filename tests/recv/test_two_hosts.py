@@ -12,7 +12,11 @@ from common import two_hosts, virtual_host
 from common.two_hosts import OfHost, Said
 
 # Minutes long: all of TensorFlow on two slow processors.
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(1500),
+    pytest.mark.part("recv-two-hosts"),
+]
 
 _REPLICA = Path(__file__).parents[2] / "scripts/artf_cli/runtime/replica.py"
 _TASKS = (("ps:0",), ("worker:0", "worker:1"))

@@ -253,6 +253,29 @@ def test_the_record_holds_the_parts_of_the_same_files(
     assert (kept["files"], list(kept["parts"])) == ("f2", ["long"])
 
 
+def test_a_record_of_before_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that has parts which are none now, or does not say of which files it is."""
+    monkeypatch.setattr(full, "PARTS", ("first", "long"))
+    path = tmp_path / "full.json"
+    parts = {name: {"passed": 1, "failed": 0, "skipped": 0} for name in ("first", "gone")}
+    for before in ({"commit": "c0", "parts": parts}, {"files": "f0", "parts": parts}):
+        path.write_text(json.dumps(before))
+        full.record(path, "long", "c1", "f1", Result(passed=2), 5)
+        kept = json.loads(path.read_text())
+        assert (kept["passed"], list(kept["parts"])) == (2, ["long"])
+        assert kept["missing_parts"] == ["first"]
+
+
+def test_the_parts_of_recv() -> None:
+    """The first is what has no mark; the others are those that the suite's tests name."""
+    (recv,) = suites.chosen(["recv"])
+    assert recv.parts[0] == "recv"
+    texts = "".join(path.read_text() for path in (REPO / recv.folder).glob("*.py"))
+    for part in recv.parts[1:]:
+        assert f'pytest.mark.part("{part}")' in texts, part
+        assert suites.chosen([], part) == [recv]
+
+
 def test_a_part_that_takes_too_long_is_ended_and_fails(
     tree: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
