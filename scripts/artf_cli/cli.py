@@ -58,7 +58,11 @@ def main() -> None:
     type=click.Choice(training.LAYOUTS),
     help="What the containers share [default: volume].",
 )
-@list_option("--protocols", quickstart.PROTOCOLS, help="Also grpc+mpi.")
+@list_option(
+    "--protocols",
+    quickstart.PROTOCOLS,
+    help="Also grpc+mpi, and where there is an RDMA device grpc+verbs.",
+)
 @json_option
 @click.pass_context
 def quickstart_command(
