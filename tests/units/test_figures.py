@@ -116,6 +116,22 @@ def test_rows_that_were_taken_out_are_named(folder: Path) -> None:
     assert figures.render(page, folder) == page
 
 
+def test_a_page_beside_has_tables_of_words_and_its_own_of_figures(folder: Path) -> None:
+    (page,) = figures.BESIDE
+    (folder / "recv.json").rename(folder / "recv-mpi.json")
+    names = ("record: recv-mpi.json", "table: protocols", "table: protocols-cpu")
+    text = "".join(f"| words |\n<!-- {name} -->\n| 1 |\n<!-- end -->\n" for name in names)
+    made = figures.render(text, folder, page)
+    assert "|  | `grpc` (tcp) | `grpc+ar` (shm) |" in made
+    assert "| 1 MiB | 1.0 ms | 2.22 (2.00–2.50) |" in made
+    assert figures.outside(made) == "| words |\n\n" * 3
+    assert figures.render(made, folder, page) == made
+    with pytest.raises(ArtfError, match=r"protocols\.md has no place for the table protocols-cpu"):
+        figures.render(text[: text.index("| words |\n<!-- table: protocols-cpu")], folder, page)
+    with pytest.raises(ArtfError, match=r"protocols\.md has a line outside the marks"):
+        figures.render(text + "<!-- table: protocols -->\n", folder, page)
+
+
 def test_mixes_and_rings_have_a_line_for_each_number_of_workers() -> None:
     def row(protocol: str, workers: int, **more: Any) -> dict[str, Any]:
         common = {"fabric": "tcp", "scheme": "A", "metric": "p99_us", "value": 1500.0}

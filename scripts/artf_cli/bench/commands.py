@@ -268,13 +268,13 @@ def bench_all(
     for path in everything.run(lab, built, wheels, output, command_line(), chosen):
         out.print(f"raw rows: {path}", soft_wrap=True)
     if output.resolve() == figures.FOLDER:
-        _render_page()
+        _render_pages()
 
 
 @bench_group.command(name="render")
 def bench_render() -> None:
-    """Writes the tables of docs/measured.md anew from the raw rows in docs/measured."""
-    _render_page()
+    """Writes the tables of figures in docs/ anew from the raw rows in docs/measured."""
+    _render_pages()
 
 
 def _measured_on(base: str, python: str | None) -> tuple[Path, record.Record]:
@@ -284,10 +284,10 @@ def _measured_on(base: str, python: str | None) -> tuple[Path, record.Record]:
     return installed, record.record(built, command_line())
 
 
-def _render_page() -> None:
-    text = figures.PAGE.read_text()
-    figures.PAGE.write_text(figures.render(text))
-    out.print(f"tables: {figures.PAGE}", soft_wrap=True)
+def _render_pages() -> None:
+    for page in figures.PAGES:
+        page.write_text(figures.render(page.read_text(), page=page))
+        out.print(f"tables: {page}", soft_wrap=True)
 
 
 def deliver(

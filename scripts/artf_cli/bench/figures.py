@@ -1,4 +1,4 @@
-"""The tables of docs/measured.md, made from the raw rows in docs/measured/.
+"""The tables of docs/measured.md and docs/protocols.md, made from the raw rows in docs/measured/.
 
 A table stands between `<!-- table: NAME -->` and `<!-- end -->`, and the record of a file of rows
 between `<!-- record: FILE -->` and `<!-- end -->`. What is between them is written by
@@ -19,7 +19,7 @@ from artf_cli.bench.table import duration, spread_of
 from artf_cli.bench.traffic import NOTHING
 from artf_cli.errors import ArtfError
 from artf_cli.paths import REPO
-from artf_cli.variants import AR, STOCK, VERBS
+from artf_cli.variants import AR, MPI, STOCK, VERBS
 
 PAGE = REPO / "docs" / "measured.md"
 FOLDER = REPO / "docs" / "measured"
@@ -105,6 +105,20 @@ def recv_cold(rows: Rows) -> str:
 def recv_cpu(rows: Rows) -> str:
     """CPU time of all processes together, a step."""
     return _grid(_metric(rows, recv.STEP), [""], _size, _cpu, _cpu)
+
+
+#: One way to run each protocol that was measured beside the others; Open MPI was the fastest MPI.
+_COMPARED = (STOCK, f"{MPI}/openmpi", AR)
+
+
+def protocols(rows: Rows) -> str:
+    """`recv_steps` of a column for each protocol."""
+    return recv_steps([row for row in rows if row["protocol"] in _COMPARED])
+
+
+def protocols_cpu(rows: Rows) -> str:
+    """`recv_cpu` of a column for each protocol."""
+    return recv_cpu([row for row in rows if row["protocol"] in _COMPARED])
 
 
 def _mix(row: Any) -> list[str]:
@@ -248,14 +262,28 @@ TABLES: dict[str, tuple[str, Callable[[Rows], str]]] = {
     "requests": ("requests.json", requests),
     "requests-verbs": ("requests.json", requests_of_writes),
 }
+#: The same of pages that have tables of words, too.
+BESIDE = {
+    REPO / "docs" / "protocols.md": {
+        "protocols": ("recv-mpi.json", protocols),
+        "protocols-cpu": ("recv-mpi.json", protocols_cpu),
+    },
+}
+PAGES = (PAGE, *BESIDE)
 
 
-def render(text: str, folder: Path = FOLDER) -> str:
-    """`text` with every table and record made anew from the rows in `folder`.
+def outside(text: str) -> str:
+    """What of a page is not between marks."""
+    return _BLOCK.sub("", text)
+
+
+def render(text: str, folder: Path = FOLDER, page: Path = PAGE) -> str:
+    """`text` of `page` with every table and record made anew from the rows in `folder`.
 
     Where a file of rows is not there, the page says so instead.
     Raises ArtfError when one has no maker or no place, or when a table stands outside the marks.
     """
+    tables = TABLES if page == PAGE else BESIDE[page]
     placed: set[str] = set()
 
     def block(found: re.Match[str]) -> str:
@@ -264,28 +292,29 @@ def render(text: str, folder: Path = FOLDER) -> str:
         if kind == "record":
             raw = folder / name
             made = provenance(record.read(raw)[1], name) if raw.exists() else NOT_MEASURED
-        elif name in TABLES:
-            file, make = TABLES[name]
+        elif name in tables:
+            file, make = tables[name]
             raw = folder / file
             made = make(record.read(raw)[0]) if raw.exists() else ""
         else:
             raise ArtfError(
-                f"{PAGE.name} has a table {name!r} that nothing makes",
-                f"choose of {', '.join(TABLES)}, or add it to bench/figures.py",
+                f"{page.name} has a table {name!r} that nothing makes",
+                f"choose of {', '.join(tables)}, or add it to bench/figures.py",
             )
         return f"<!-- {kind}: {name} -->\n{made}{_END}"
 
     new = _BLOCK.sub(block, text)
-    lost = [line for line in _BLOCK.sub("", text).splitlines() if line.startswith(("|", "<!--"))]
+    marks = ("|", "<!--") if page == PAGE else ("<!--",)
+    lost = [line for line in outside(text).splitlines() if line.startswith(marks)]
     if lost:
         raise ArtfError(
-            f"{PAGE.name} has a line outside the marks of a table: {lost[0]}",
+            f"{page.name} has a line outside the marks of a table: {lost[0]}",
             "let bench/figures.py make that table",
         )
-    for kind, names in (("table", set(TABLES)), ("record", {file for file, _ in TABLES.values()})):
+    for kind, names in (("table", set(tables)), ("record", {file for file, _ in tables.values()})):
         for name in sorted(names - placed):
             raise ArtfError(
-                f"{PAGE.name} has no place for the {kind} {name}",
+                f"{page.name} has no place for the {kind} {name}",
                 f"add the lines <!-- {kind}: {name} --> and {_END}",
             )
     return new
