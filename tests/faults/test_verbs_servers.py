@@ -1,4 +1,4 @@
-"""Servers of grpc+verbs: what keeps them from starting, whom they exchange tensors with, and ends.
+"""Servers of grpc+verbs: how they start and end, whom they exchange tensors with, and training.
 
 What every path does, values, steps and faults, is in the matrix. All but the first tests run in a
 virtual host, which has a device.
@@ -6,21 +6,37 @@ virtual host, which has a device.
 
 from __future__ import annotations
 
+import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from common.ar import eventually
 from common.classic import check_mixed, cpu_percent_at_rest, mixed
 from common.fixtures import ClusterFactory
 from common.pair import MIB, PS, SUM, WORKER, large_step, session_at, summed
-from common.processes import CONNECTS, STARTS, own_address, run_program
+from common.processes import (
+    CONNECTS,
+    STARTS,
+    Program,
+    ServerProcess,
+    own_address,
+    run_program,
+    tf_config,
+    wait_together,
+)
 from common.protocols import VERBS
+from common.reduced_values import check_reduced
 from common.repeated import few
 from common.virtual_host import SLOWER
 
 pytestmark = pytest.mark.timeout(120)
 
+TF2 = Path(__file__).parents[1] / "tf2/programs"
 NEEDS = "grpc+verbs needs an RDMA device that can be used: "
 #: Between two signs of life of a link (verbs/link.h), what the device's retries take, and a slow
 #: host's time.
@@ -31,9 +47,9 @@ GONE_S = 5 + 4 + 15
 TRIMMED_S = 10 + 10 + 5
 
 
-def in_a_host(test: Any) -> Any:
+def in_a_host(test: Any, seconds: float = 120) -> Any:
     """Runs a test in a virtual host, where all takes longer."""
-    return pytest.mark.virtual_host("rxe")(pytest.mark.timeout(120 * SLOWER)(test))
+    return pytest.mark.virtual_host("rxe")(pytest.mark.timeout(seconds * SLOWER)(test))
 
 
 def start(env: dict[str, str]) -> dict[str, str]:
@@ -67,6 +83,42 @@ def test_a_device_that_is_not_there() -> None:
     assert said["error"] == "FailedPreconditionError"
     assert said["text"].startswith(NEEDS)
     assert "mlx5_7" in said["text"] and "rxe0" in said["text"], said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tasks", [(WORKER, PS), (PS, WORKER)], ids=lambda tasks: tasks[0])
+@in_a_host
+def test_a_server_that_starts_late(tmp_path: Path, tasks: tuple[str, str]) -> None:
+    """The first one's step waits for the other, and both tensors go by the channel."""
+    spec = {"ps": [own_address()], "worker": [own_address()]}
+    ways = ((PS, WORKER), (WORKER, PS))
+    servers: dict[str, ServerProcess] = {}
+
+    def start_task(task: str) -> None:
+        job, index = task.split(":")
+        log = tmp_path / job
+        servers[task] = ServerProcess(spec, job, int(index), VERBS, log)
+        servers[task].wait_ready()
+
+    def step() -> list[float]:
+        (target,) = spec[tasks[0].partition(":")[0]]
+        with session_at(f"grpc://{target}", seconds=60 * SLOWER) as session:
+            return [float(session.run(large_step(way, 2))) for way in ways]
+
+    try:
+        start_task(tasks[0])
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(step)
+            time.sleep(8)
+            assert not waiting.done(), waiting.result()
+            start_task(tasks[1])
+            assert waiting.result() == [0.0, 0.0]
+        received = {task: servers[task].status()["verbs_bytes_received"] for task in tasks}
+        # The first one is the master, too, which gets the other's float64.
+        assert received == {tasks[0]: 2 * MIB + 8, tasks[1]: 2 * MIB}
+    finally:
+        for server in servers.values():
+            server.kill()
 
 
 # --- who speaks with whom -------------------------------------------------------------------------
@@ -116,3 +168,52 @@ def test_a_receiver_that_dies_leaves_nothing(new_cluster_of_verbs: ClusterFactor
     cluster[WORKER].kill()
     assert eventually(lambda: cluster[PS].status()["verbs_links"] == 0, GONE_S)
     assert cluster[PS].alive()
+
+
+# --- strategies -----------------------------------------------------------------------------------
+
+#: ps_strategy.py's steps, each of which reads all of a variable and sends as much to be added.
+STRATEGY_BYTES = 40 * 1025 * 257 * 8
+#: multi_worker.py's sums over a ring of two, in which each worker receives as many bytes as a
+#: tensor has: of its largest size, of all its types.
+REDUCED_BYTES = (2**20 + 1) * (4 + 8 + 4 + 8 + 2)
+trains = partial(in_a_host, seconds=300)
+
+
+@pytest.mark.slow
+@trains
+def test_parameter_server_strategy_trains(new_cluster_of_verbs: ClusterFactory) -> None:
+    """By rpc_layer: a custom loop with exact sums, and Keras fit; the variables live on the ps."""
+    cluster = new_cluster_of_verbs(ps=1, worker=2)
+    spec = {**cluster.spec, "chief": [own_address()]}
+    settings = {"cluster": spec, "protocol": VERBS, "via": "rpc_layer"}
+    result = cluster.client(TF2 / "ps_strategy.py", settings).wait(120).result()
+    assert result["rpc_layer"] == VERBS
+    loop, fit = result["loop"], result["fit"]
+    assert (loop["total"], loop["big"]) == (820, [820.0])
+    assert all("/job:ps/" in device for device in loop["devices"] + fit["devices"])
+    assert fit["loss"][-1] < fit["loss"][0] / 2
+    received = {task: cluster[task].status()["verbs_bytes_received"] for task in cluster.tasks}
+    workers = [received["worker:0"], received["worker:1"]]
+    assert received[PS] >= STRATEGY_BYTES <= sum(workers) and min(workers) > 0, received
+
+
+@pytest.mark.slow
+@trains
+def test_multi_worker_mirrored_trains() -> None:
+    """By TF_CONFIG; reduced values are exact, and Keras fit ends where one process alone ends."""
+    script = TF2 / "multi_worker.py"
+    alone = run_program(script, {"via": "local"}).result()["fit"]
+    spec = {"worker": [own_address(), own_address()]}
+    settings = {"cluster": spec, "protocol": VERBS, "via": "TF_CONFIG"}
+    workers = [
+        Program(script, {**settings, "index": index}, tf_config(spec, VERBS, "worker", index))
+        for index in range(2)
+    ]
+    for outcome in wait_together(workers, 120):
+        result = outcome.result()
+        assert (result["rpc_layer"], result["replicas"]) == (VERBS, 2)
+        check_reduced(result["reduced"])
+        np.testing.assert_allclose(result["fit"]["weights"], alone["weights"], 1e-4)
+        np.testing.assert_allclose(result["fit"]["loss"], alone["loss"], 1e-4)
+        assert result["counters"]["verbs_bytes_received"] >= REDUCED_BYTES
