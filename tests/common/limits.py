@@ -8,8 +8,8 @@ SEEN = 1.0  # seconds within which a peer's death ends the steps that need it, w
 
 
 def seen(slowest: float) -> float:
-    """SEEN on this machine, where the slowest step before the death took `slowest` seconds:
-    of those that made no connection.
+    """SEEN on this machine, where the slowest step before the death took `slowest` seconds: not
+    counting the first one, which connects.
 
     Beside a build both take longer: what has come of the step in flight is still handled.
     """

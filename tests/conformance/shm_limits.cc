@@ -10,10 +10,10 @@
 
 #include <algorithm>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
 #include <map>
 
+#include "tests/common/new_folder.h"
 #include "tests/conformance/shm_child.h"
 #include "tests/conformance/shm_support.h"
 #include "third_party/ar_grpc/base/log.h"
@@ -119,12 +119,6 @@ std::vector<std::string> Files(const std::string& directory) {
   return files;
 }
 
-std::string NewDirectory() {
-  std::string directory = std::filesystem::temp_directory_path() / "ar-grpc-test.XXXXXX";
-  Check(mkdtemp(directory.data()) != nullptr, "mkdtemp");
-  return directory;
-}
-
 // What the digits of this host's files begin with.
 std::string BootDigits() {
   std::string digits = shm::ThisPlace().boot_id;
@@ -155,7 +149,7 @@ TokenFrame FrameOf(const std::string& line) {
 }
 
 void PathSocketsAreSwept() {
-  const std::string directory = NewDirectory();
+  const std::string directory = ar_grpc::testing::NewFolder();
   const std::string foreign = directory + "/ar-grpc.not-ours.sock";
   const std::string plain =
       directory + "/ar-grpc." + BootDigits() + std::string(16, '0') + ".1.sock";
@@ -216,7 +210,7 @@ void PathSocketsAreSwept() {
 // Hosts may share the directory, and a Unix socket refuses who comes from another host, whether or
 // not its process lives.
 void OnlySocketsOfThisHostAreSwept() {
-  const std::string directory = NewDirectory();
+  const std::string directory = ar_grpc::testing::NewFolder();
   const std::string boot = BootDigits();
   std::string other = boot;
   other.back() = other.back() == '0' ? '1' : '0';
@@ -255,7 +249,7 @@ void OnlySocketsOfThisHostAreSwept() {
 
 // The longest path that a socket can have has 107 bytes; who listens must not give a longer one.
 void APathThatNobodyCouldTryIsNotGiven() {
-  const std::string parent = NewDirectory();
+  const std::string parent = ar_grpc::testing::NewFolder();
   const size_t file =
       ("/ar-grpc." + std::string(32, '0') + "." + std::to_string(getpid()) + ".sock").size();
   static std::string logged;
@@ -285,8 +279,8 @@ void APathThatNobodyCouldTryIsNotGiven() {
 // The peer has listened there before it says so: who does not find its file looks elsewhere, and
 // will not find it later either.
 void AnotherDirectoryThanThePeersLasts() {
-  const std::string directory = NewDirectory();
-  const std::string another = NewDirectory();
+  const std::string directory = ar_grpc::testing::NewFolder();
+  const std::string another = ar_grpc::testing::NewFolder();
   {
     const std::shared_ptr<TokenListener> listener = ListenHere(directory);
     const std::string path = Value(shm::ParseAddress(listener->address()))[1];

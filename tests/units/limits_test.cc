@@ -11,6 +11,7 @@
 #include <fstream>
 #include <string>
 
+#include "tests/common/new_folder.h"
 #include "tests/units/expect.h"
 
 namespace {
@@ -59,8 +60,7 @@ void Version1(const fs::path& root) {
 }  // namespace
 
 int main() {
-  char name[] = "/tmp/ar-grpc-limits.XXXXXX";
-  const fs::path root = mkdtemp(name);
+  const fs::path root = ar_grpc::testing::NewFolder();
   Version2(root / "2");
   Version1(root / "1");
   EXPECT(ar_grpc::CoresOfGroups(root, "no such line") == 0);

@@ -8,6 +8,7 @@
 
 #include <fstream>
 
+#include "tests/common/new_folder.h"
 #include "tests/verbs/pair.h"
 #include "third_party/ar_grpc/fabric/verbs/address.h"
 #include "third_party/ar_grpc/fabric/verbs/numa.h"
@@ -131,9 +132,7 @@ void Write(const std::filesystem::path& file, const std::string& text) {
 
 // A sysfs of files: two nodes, the second with the only processor that this process may use.
 void Nodes() {
-  std::string name = std::filesystem::temp_directory_path() / "numa_XXXXXX";
-  Check(mkdtemp(name.data()) != nullptr, "a folder");
-  const std::filesystem::path sys = name;
+  const std::filesystem::path sys = ar_grpc::testing::NewFolder();
   Check(NodeOfMostProcessors(sys) == kNoNode, "a node of a machine without");
   cpu_set_t mine;
   Check(sched_getaffinity(0, sizeof(mine), &mine) == 0, "processors");
