@@ -13,20 +13,16 @@ import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import mpi_rank
-import pytest
+
+from common.lacking import cannot_be_had
 
 _ARTF = Path(__file__).parents[2] / "scripts/artf"
 _END_S = 10.0
 #: The folder of a job, for programs that start servers of their own.
 FOLDER = "ARTF_MPI_JOB"
-
-
-def cannot_be_had(why: str) -> NoReturn:
-    """Skips with the reason; in CI, which installs what its machine lacks, it is a failure."""
-    (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(why)
 
 
 @functools.cache

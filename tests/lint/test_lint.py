@@ -5,14 +5,10 @@ from __future__ import annotations
 import ast
 import fnmatch
 import functools
-import hashlib
 import os
-import platform
 import re
-import shutil
 import subprocess
 import sys
-import tarfile
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -21,6 +17,7 @@ import pytest
 from artf_cli import bazel, system
 from artf_cli.bench import figures, record
 from artf_cli.testing import full
+from common import npm
 
 REPO = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
@@ -93,25 +90,14 @@ def test_hadolint() -> None:
 
 #: In no Python package; npm's has the release's programs.
 BUILDIFIER = "@bazel/buildifier@8.2.1"
-BUILDIFIER_SHA256 = "b96ea9b13003036c801f52bee6f9b0314738f8432e5cb9d814c89f59292604ee"
+BUILDIFIER_SHA256 = "6ceb7b0ab7cf66fceccc56a027d21d9cc557a7f34af37d2101edb56b92fcfa1a"
 
 
 def test_buildifier(tmp_path: Path) -> None:
-    """Of the index that npm knows: where there is no npm the test skips, but in CI."""
-    npm = shutil.which("npm")
-    if npm is None or platform.machine() != "x86_64":
-        why = f"{BUILDIFIER} needs npm and x86_64"
-        if os.environ.get("CI") == "true":
-            pytest.fail(why)
-        pytest.skip(why)
-    run(npm, "pack", BUILDIFIER, "--pack-destination", tmp_path)
-    (archive,) = tmp_path.glob("*.tgz")
-    assert hashlib.sha256(archive.read_bytes()).hexdigest() == BUILDIFIER_SHA256
-    with tarfile.open(archive) as packed:
-        packed.extractall(tmp_path, filter="data")
+    buildifier = npm.program(BUILDIFIER, "buildifier-linux_amd64", BUILDIFIER_SHA256, tmp_path)
     files = tracked("build/*BUILD", "build/*.bzl", "scripts/BUILD", "WORKSPACE")
     assert {"build/BUILD", "build/flags.bzl", "build/grpc.BUILD", "WORKSPACE"} <= set(files)
-    run(tmp_path / "package/buildifier-linux_amd64", "--mode=check", *files)
+    run(buildifier, "--mode=check", *files)
 
 
 def packages_of(dockerfile: str) -> list[set[str]]:

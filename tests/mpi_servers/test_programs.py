@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from common.mpi_job import cannot_be_had, library, mpirun
+from common.lacking import cannot_be_had
+from common.mpi_job import library, mpirun
 from common.page import PROTOCOLS, blocks
 from common.pair import MIB, PS, WORKER
 from common.processes import child_env, own_address

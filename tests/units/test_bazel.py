@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import http.server
 import os
 import shutil
 import signal
 import subprocess
 import sys
-import tarfile
 import threading
 import time
 from collections.abc import Iterator
@@ -22,6 +20,7 @@ import pytest
 from artf_cli import bazel, pins
 from artf_cli.bazel import BazelChoice
 from artf_cli.errors import ArtfError
+from common import npm
 from common.index import speak_tls, without_settings
 
 PINNED = pins.load().bazelisk
@@ -92,25 +91,10 @@ def test_a_stopped_build_leaves_no_process(number: int, tmp_path: Path) -> None:
 @pytest.fixture(scope="session")
 def bazelisk(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The pinned one, byte for byte, as its package for npm has it."""
-    npm = shutil.which("npm")
-    if npm is None:
-        pytest.skip("no npm here, whose package of bazelisk stands for the release")
     folder = tmp_path_factory.mktemp("bazelisk")
     version = PINNED.url.split("/v")[-1].split("/")[0]
-    command = [npm, "pack", "--silent", f"@bazel/bazelisk@{version}"]
-    packed = subprocess.run(command, cwd=folder, capture_output=True, text=True)
-    if packed.returncode != 0:
-        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(
-            f"npm brings no bazelisk here: {packed.stderr.strip()[-300:]}"
-        )
-    with tarfile.open(folder / packed.stdout.split()[-1]) as archive:
-        stream = archive.extractfile("package/bazelisk-linux_amd64")
-        assert stream is not None
-        content = stream.read()
-    assert hashlib.sha256(content).hexdigest() == PINNED.sha256
-    path = folder / "release"
-    path.write_bytes(content)
-    return path
+    package = f"@bazel/bazelisk@{version}"
+    return npm.program(package, "bazelisk-linux_amd64", PINNED.sha256, folder)
 
 
 class _Quiet(http.server.SimpleHTTPRequestHandler):
