@@ -29,6 +29,11 @@ ln -sf /proc/self/fd $root/dev/fd
 # perftest wants the line "cpu MHz", which this kernel's own file lacks.
 mount --bind "$folder/cpuinfo" $root/proc/cpuinfo
 
+# Programs ask for it: Open MPI's launcher does not start without.
+name=rdma${address##*.}
+echo "$name" >/proc/sys/kernel/hostname
+echo "$address $name" >>$root/etc/hosts
+
 network() {
   ip link set lo up
   if [ "$interface" = veth0 ]; then

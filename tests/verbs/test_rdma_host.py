@@ -96,6 +96,22 @@ def test_the_device_is_there(driver: str) -> None:
     assert re.search(rf"^\s+{driver}0\s+[0-9a-f]{{16}}$", done.stdout, re.M)
 
 
+def test_a_host_has_a_name_of_its_own() -> None:
+    """Of both hosts, each knows its address by it."""
+    names = ["rdma1", "rdma2"]
+    for name, address, done in zip(
+        names,
+        ADDRESSES,
+        machine.run(
+            [Guest(["bash", "-c", "hostname; getent ahostsv4 $(hostname)"]) for _ in names],
+            Link(),
+            timeout_s=60,
+        ),
+    ):
+        said, resolved = done.stdout.splitlines()[:2]
+        assert (said, resolved.split()[0]) == (name, address)
+
+
 def test_what_a_host_writes_goes_with_it(tmp_path: Path) -> None:
     file = tmp_path / "there"
     file.write_text("before")
