@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -39,3 +40,38 @@ def leading_session(settings: dict[str, Any]) -> Any:
     if settings["index"] != 0:
         server.join()
     return tf.compat.v1.Session(server.target, config=config)
+
+
+def broadcast_ends(settings: dict[str, Any], value: float) -> Callable[[int, float], list[float]]:
+    """Of broadcasts from task 1 to task 0, this task's ends: each task runs its own, in a session
+    on its own server. What is returned takes a broadcast's number and the seconds after which this
+    end gives up, and returns the least and the greatest of `size` values."""
+    index, size = settings["index"], settings["size"]
+    here = f"/job:worker/replica:0/task:{index}"
+    config = tf.compat.v1.ConfigProto(device_filters=[here])
+    config.experimental.collective_group_leader = "/job:worker/replica:0/task:0"
+    server = tf.distribute.Server(
+        settings["cluster"],
+        job_name="worker",
+        task_index=index,
+        protocol=settings["protocol"],
+        config=config,
+    )
+    # The tasks' steps are one to the collectives, as these are of one key.
+    together = tf.compat.v1.RunOptions()
+    together.experimental.collective_graph_key = 1
+
+    def end(number: int, seconds: float) -> list[float]:
+        group = {"group_size": 2, "group_key": 1, "instance_key": number, "shape": [size]}
+        group["timeout_seconds"] = seconds
+        with tf.Graph().as_default(), tf.device(f"{here}/device:CPU:0"):
+            if index == 0:
+                values = tf.raw_ops.CollectiveBcastRecv(T=tf.float32, **group)
+            else:
+                values = tf.raw_ops.CollectiveBcastSend(input=tf.fill([size], value), **group)
+            ends = tf.stack([tf.reduce_min(values), tf.reduce_max(values)])
+            with tf.compat.v1.Session(server.target, config=config) as session:
+                found: list[float] = session.run(ends, options=together).tolist()
+        return found
+
+    return end

@@ -12,6 +12,7 @@ from common.ar import ways_outside_arena
 from common.crowd import crowded_core
 from common.processes import Program, own_address, wait_together
 from common.protocols import AR
+from common.unheard_cancel import check_unheard_cancel
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -83,6 +84,12 @@ def test_a_collective_that_timed_out_is_not_written_to(busy: int, seconds: float
     assert "Collective has timed out during execution" in last["ended"]
     assert 0 < last["at once"] < last["pages"]
     assert last["later"] == last["at once"], f"what was freed was written to: {last}"
+
+
+@pytest.mark.parametrize("fabric", ["shm", "tcp"])
+def test_a_cancel_that_comes_before_its_receive(fabric: str, tmp_path: Path) -> None:
+    """Over TCP the bytes come with the response, which TensorFlow itself would copy."""
+    check_unheard_cancel(AR, tmp_path, MIB, {"AR_GRPC_FABRICS": fabric})
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 #include "third_party/ar_grpc/tensorflow/ar_tensor_peer.h"
 
+#include <atomic>
 #include <cstdint>
 #include <new>
 #include <string>
@@ -13,6 +14,8 @@
 #include "tensorflow/core/platform/errors.h"
 #include "third_party/ar_grpc/protocol/receiver.h"
 #include "third_party/ar_grpc/protocol/rendezvous_messages.h"
+#include "third_party/ar_grpc/protocol/write_gate.h"
+#include "third_party/ar_grpc/tensorflow/collective_buffer.h"
 #include "third_party/ar_grpc/tensorflow/cpu_arena.h"
 
 namespace ar_grpc {
@@ -94,13 +97,17 @@ class TensorReceive : public std::enable_shared_from_this<TensorReceive> {
 
   // The options to make the call with, in place of the caller's `options`, which may be nullptr.
   tensorflow::CallOptions* Begin(tensorflow::CallOptions* options);
+  // The call is made: cancels it where a cancel came before there was one to hear it.
+  void Begun();
+  void Cancel();
 
   // To be called with the call's outcome: brings in what was offered, then calls `done`, perhaps in
   // another thread.
   void Finish(const tensorflow::Status& status, tensorflow::TensorResponse* response,
               tensorflow::StatusCallback done);
   void Finish(const tensorflow::Status& status, const tensorflow::RecvBufRequest& request,
-              tensorflow::RecvBufResponse* response, tensorflow::StatusCallback done);
+              protocol::WriteGate* gate, tensorflow::RecvBufResponse* response,
+              tensorflow::StatusCallback done);
 
  private:
   // Brings in what was offered; `bytes` are the offer's.
@@ -110,7 +117,6 @@ class TensorReceive : public std::enable_shared_from_this<TensorReceive> {
   void GiveUp(const tensorflow::Status& status, const tensorflow::StatusCallback& done);
   // Nothing of this is used after it but by who holds it.
   void End(const tensorflow::Status& status, const tensorflow::StatusCallback& done);
-  void Cancel();
 
   const std::shared_ptr<const TensorCaller> caller_;
   const std::shared_ptr<Receiver> receiver_;
@@ -118,6 +124,7 @@ class TensorReceive : public std::enable_shared_from_this<TensorReceive> {
   tensorflow::CallOptions* options_ = nullptr;
   // The call's own, so that its end does not end what the caller's cancel.
   tensorflow::CallOptions call_;
+  std::atomic<bool> cancelled_{false};
 };
 
 tensorflow::CallOptions* TensorReceive::Begin(tensorflow::CallOptions* options) {
@@ -128,7 +135,12 @@ tensorflow::CallOptions* TensorReceive::Begin(tensorflow::CallOptions* options) 
   return &call_;
 }
 
+void TensorReceive::Begun() {
+  if (cancelled_) call_.StartCancel();
+}
+
 void TensorReceive::Cancel() {
+  cancelled_ = true;
   // In this order: what the call's end starts must find that nothing more is to be begun.
   receiver_->Cancel();
   call_.StartCancel();
@@ -181,11 +193,12 @@ void TensorReceive::Finish(const tensorflow::Status& status, tensorflow::TensorR
 }
 
 void TensorReceive::Finish(const tensorflow::Status& status,
-                           const tensorflow::RecvBufRequest& request,
+                           const tensorflow::RecvBufRequest& request, protocol::WriteGate* gate,
                            tensorflow::RecvBufResponse* response, tensorflow::StatusCallback done) {
   if (!status.ok()) return GiveUp(status, done);
   if (response->transport_options().type_url() != protocol::Offer::kType) {
-    return response->require_ack() ? GiveUp(status, done) : End(status, done);
+    const tensorflow::Status taken = ToTensorFlow(TakeBytes(request, gate, response));
+    return response->require_ack() ? GiveUp(taken, done) : End(taken, done);
   }
   const std::string offer = response->transport_options().value();
   // Without options the caller takes the bytes to be where buf_ptr says.
@@ -229,6 +242,7 @@ class ArTensorPeer final : public TensorPeer {
          [receive, response, done = std::move(done)](const tensorflow::Status& status) {
            receive->Finish(status, response, done);
          });
+    receive->Begun();
   }
 
   void ReceiveBuffer(tensorflow::CallOptions* options,
@@ -236,14 +250,21 @@ class ArTensorPeer final : public TensorPeer {
                      tensorflow::RecvBufResponse* response, Call<tensorflow::RecvBufRequest> call,
                      tensorflow::StatusCallback done) override {
     if (!node_->HasHadLinks() || !IsHostMemory(*request)) {
-      return call(options, *request, std::move(done));
+      return TensorPeer::ReceiveBuffer(options, std::move(request), response, std::move(call),
+                                       std::move(done));
     }
     const auto receive = std::make_shared<TensorReceive>(node_, caller_);
     receive->Ask(request.get());
-    call(receive->Begin(options), *request,
-         [receive, request, response, done = std::move(done)](const tensorflow::Status& status) {
-           receive->Finish(status, *request, response, done);
+    const std::shared_ptr<protocol::WriteGate> gate = ScopedBufferGate::Current();
+    tensorflow::CallOptions* const own = receive->Begin(options);
+    // Only from here on is every cancel heard.
+    if (gate->closed()) receive->Cancel();
+    call(own, *request,
+         [receive, request, gate, response,
+          done = std::move(done)](const tensorflow::Status& status) {
+           receive->Finish(status, *request, gate.get(), response, done);
          });
+    receive->Begun();
   }
 
  private:

@@ -14,6 +14,8 @@
 #include "tensorflow/core/distributed_runtime/rpc_collective_executor_mgr.h"
 #include "tensorflow/core/framework/cancellation.h"
 #include "tensorflow/core/platform/refcount.h"
+#include "third_party/ar_grpc/protocol/write_gate.h"
+#include "third_party/ar_grpc/tensorflow/collective_buffer.h"
 
 namespace ar_grpc {
 namespace {
@@ -32,14 +34,20 @@ class Receive {
     receive->token_ = step->get_cancellation_token();
     // Before the step knows of it, which may leave the step at once.
     receive->step_ = step;
-    if (!step->RegisterCallback(receive->token_, [receive] { receive->own_.StartCancel(); })) {
+    if (!step->RegisterCallback(receive->token_, [receive] { receive->Cancel(); })) {
       receive->LeaveStep();
-      receive->own_.StartCancel();
+      receive->Cancel();
     }
     return receive;
   }
 
   CancellationManager* own() { return &own_; }
+  const std::shared_ptr<protocol::WriteGate>& gate() const { return gate_; }
+
+  void Cancel() {
+    gate_->Close();
+    own_.StartCancel();
+  }
 
   // When it returns the step's manager is not used any more. Does not wait for a cancellation that
   // is under way, as it may be called by one.
@@ -50,6 +58,9 @@ class Receive {
   }
 
  private:
+  // What holds whatever becomes of the call: once it is closed nothing of ours writes to the
+  // buffer.
+  const std::shared_ptr<protocol::WriteGate> gate_ = std::make_shared<protocol::WriteGate>();
   CancellationManager own_;
   tensorflow::CancellationToken token_ = CancellationManager::kInvalidToken;
   std::mutex mu_;
@@ -83,8 +94,9 @@ class RemoteAccess final : public tensorflow::CollectiveRemoteAccessDistributed 
     // One that begins beside the abort, which did not see it: the step may be freed as well.
     if (aborted) {
       receive->LeaveStep();
-      receive->own()->StartCancel();
+      receive->Cancel();
     }
+    const ScopedBufferGate scope(receive->gate());
     CollectiveRemoteAccessDistributed::RecvFromPeer(
         peer_device, peer_task, peer_is_local, key, to_device, to_device_ctx, to_alloc_attr,
         to_tensor, client_locality, dev_to_dev_stream_index, receive->own(),
@@ -99,17 +111,19 @@ class RemoteAccess final : public tensorflow::CollectiveRemoteAccessDistributed 
         });
   }
 
-  // Cancels all receives and parts them from the step's cancellation manager, which may be freed
-  // after this. What a TensorPeer copies is over by then (tensor_channel.h); what TensorFlow
-  // itself copies, the bytes of an answer that offered nothing, may not be.
+  // Cancels all receives and parts them from the step's cancellation manager. That and the memory
+  // that they receive into may be freed after this.
   void StartAbort(const Status& status) override {
-    CollectiveRemoteAccessDistributed::StartAbort(status);
     std::set<std::shared_ptr<Receive>> receives;
     {
       std::lock_guard<std::mutex> lock(mu_);
       aborted_ = true;
       receives = receives_;
     }
+    // Before the calls' cancel, which a call that has just begun does not hear: such a one looks at
+    // its gate afterwards.
+    for (const std::shared_ptr<Receive>& receive : receives) receive->gate()->Close();
+    CollectiveRemoteAccessDistributed::StartAbort(status);
     for (const std::shared_ptr<Receive>& receive : receives) receive->LeaveStep();
   }
 

@@ -39,6 +39,7 @@ class MpiReceive : public std::enable_shared_from_this<MpiReceive> {
   void Start(std::shared_ptr<MpiIntroduction> introduction) {
     const auto self = shared_from_this();
     waiter_.OnCancel([self] { self->Cancel(); });
+    if (CancelledBefore()) Cancel();
     introduction->WhenKnown([self](const StatusOr<int>& rank) { self->OnKnown(rank); });
     std::lock_guard<std::mutex> lock(mu_);
     started_ = true;
@@ -52,9 +53,12 @@ class MpiReceive : public std::enable_shared_from_this<MpiReceive> {
                     tensorflow::StatusCallback done) = 0;
   // After it: what is being sent; none: the bytes have come with the response.
   virtual const google::protobuf::Any& Answer() const = 0;
+  virtual Status TakeResponse() { return Status(); }
   virtual StatusOr<Target> TargetOf(uint64_t size) = 0;
   // All bytes are in the target. false: nobody wants them any more.
   virtual bool OnArrival() { return true; }
+  // Whether a cancel came before the caller's options could tell of it.
+  virtual bool CancelledBefore() { return false; }
   virtual void OnCancel() {}
 
  private:
@@ -83,7 +87,7 @@ class MpiReceive : public std::enable_shared_from_this<MpiReceive> {
   void OnAnswer(const tensorflow::Status& status) {
     if (!status.ok()) return waiter_.End(status);
     const google::protobuf::Any& answer = Answer();
-    if (answer.type_url() != mpi::Sent::kType) return waiter_.End(status);
+    if (answer.type_url() != mpi::Sent::kType) return End(TakeResponse());
     const StatusOr<mpi::Sent> sent = mpi::DecodeSent(answer.value());
     if (!sent.ok()) return End(sent.status());
     StatusOr<Target> target = TargetOf(sent->size);
@@ -191,7 +195,7 @@ class BufferReceive final : public MpiReceive {
                 tensorflow::RecvBufResponse* response,
                 TensorPeer::Call<tensorflow::RecvBufRequest> call)
       : MpiReceive(channel, std::move(caller), options, std::move(done)),
-        call_{std::move(request), response, std::move(call), {}} {}
+        call_{std::move(request), response, std::move(call)} {}
 
  private:
   void Call(tensorflow::CallOptions* options, const mpi::Ask& ask,
@@ -208,8 +212,10 @@ class BufferReceive final : public MpiReceive {
     }
     return Target{bytes_.get(), size, bytes_};
   }
+  Status TakeResponse() override { return call_.TakeResponse(); }
   bool OnArrival() override { return call_.Take(bytes_.get()); }
-  void OnCancel() override { call_.gate.Close(); }
+  bool CancelledBefore() override { return call_.gate->closed(); }
+  void OnCancel() override { call_.gate->Close(); }
 
   BufferCall call_;
   std::shared_ptr<uint8_t> bytes_;

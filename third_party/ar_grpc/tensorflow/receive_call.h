@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "third_party/ar_grpc/protocol/write_gate.h"
+#include "third_party/ar_grpc/tensorflow/collective_buffer.h"
 #include "third_party/ar_grpc/tensorflow/tensor_channel.h"
 
 // What the receivers of grpc+mpi and grpc+verbs have in common: a call that asks for a tensor or a
@@ -68,8 +69,7 @@ struct BufferCall {
   const std::shared_ptr<tensorflow::RecvBufRequest> request;
   tensorflow::RecvBufResponse* const response;
   const TensorPeer::Call<tensorflow::RecvBufRequest> make;
-  // A collective frees its buffer when its time is up: closed by a cancel.
-  protocol::WriteGate gate;
+  const std::shared_ptr<protocol::WriteGate> gate = ScopedBufferGate::Current();
 
   template <typename Ask>
   void Make(tensorflow::CallOptions* options, const Ask& ask, tensorflow::StatusCallback done) {
@@ -81,11 +81,12 @@ struct BufferCall {
     const auto wanted = static_cast<uint64_t>(request->num_bytes());
     return size == wanted ? Status() : WrongSize(size, wanted);
   }
+  Status TakeResponse() { return TakeBytes(*request, gate.get(), response); }
   // Copies as many bytes as Fit. false: a cancel came before.
   bool Take(const uint8_t* bytes) {
-    if (!gate.BeginWrite()) return false;
+    if (!gate->BeginWrite()) return false;
     std::memcpy(reinterpret_cast<void*>(request->buf_ptr()), bytes, request->num_bytes());
-    gate.EndWrite();
+    gate->EndWrite();
     // Without options the caller takes the bytes to be where buf_ptr says.
     response->clear_transport_options();
     return true;

@@ -14,6 +14,7 @@
 #include "tensorflow/core/platform/errors.h"
 #include "tensorflow/core/util/device_name_utils.h"
 #include "third_party/ar_grpc/protocol/cost_model.h"
+#include "third_party/ar_grpc/tensorflow/collective_buffer.h"
 
 namespace ar_grpc {
 namespace {
@@ -54,9 +55,15 @@ void TensorPeer::ReceiveTensor(tensorflow::CallOptions* options,
 
 void TensorPeer::ReceiveBuffer(tensorflow::CallOptions* options,
                                std::shared_ptr<tensorflow::RecvBufRequest> request,
-                               tensorflow::RecvBufResponse*, Call<tensorflow::RecvBufRequest> call,
+                               tensorflow::RecvBufResponse* response,
+                               Call<tensorflow::RecvBufRequest> call,
                                tensorflow::StatusCallback done) {
-  call(options, *request, std::move(done));
+  if (!IsHostMemory(*request)) return call(options, *request, std::move(done));
+  call(options, *request,
+       [request, response, gate = ScopedBufferGate::Current(),
+        done = std::move(done)](const tensorflow::Status& status) {
+         done(status.ok() ? ToTensorFlow(TakeBytes(*request, gate.get(), response)) : status);
+       });
 }
 
 const std::shared_ptr<TensorChannel>& TensorChannel::InResponses() {

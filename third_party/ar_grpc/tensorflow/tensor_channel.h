@@ -70,8 +70,8 @@ class TensorPeer {
                              Call<tensorflow::RecvTensorRequest> call,
                              tensorflow::StatusCallback done);
   // The same for a collective's buffer: the bytes are where `request` says, or in the response,
-  // which has transport_options then. Once a cancel has returned, that buffer is not written to any
-  // more: a collective whose time is up frees it without waiting (BaseCollectiveExecutor).
+  // which has transport_options then: those for a device. A buffer of host memory is written to by
+  // way of its gate alone (collective_buffer.h), which is this thread's ScopedBufferGate.
   virtual void ReceiveBuffer(tensorflow::CallOptions* options,
                              std::shared_ptr<tensorflow::RecvBufRequest> request,
                              tensorflow::RecvBufResponse* response,

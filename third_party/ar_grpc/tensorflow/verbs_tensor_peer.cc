@@ -30,6 +30,7 @@ class VerbsReceive : public std::enable_shared_from_this<VerbsReceive> {
   void Start() {
     const auto self = shared_from_this();
     waiter_.OnCancel([self] { self->Cancel(); });
+    if (CancelledBefore()) Cancel();
     link_->WhenKnown([self](const StatusOr<verbs::NamedLink>& link) {
       // Not in this thread, which may have locks that the end takes.
       RunLater([self, link] { self->OnLinked(link); });
@@ -44,10 +45,13 @@ class VerbsReceive : public std::enable_shared_from_this<VerbsReceive> {
                     tensorflow::StatusCallback done) = 0;
   // After it: what the sender does; none: the bytes have come with the response.
   virtual const google::protobuf::Any& Answer() const = 0;
+  virtual Status TakeResponse() { return Status(); }
   // kOk, or why so many bytes are not what was asked for.
   virtual Status Fits(uint64_t size) = 0;
   // Takes the bytes.
   virtual Status Take(const uint8_t* bytes, uint64_t size) = 0;
+  // Whether a cancel came before the caller's options could tell of it.
+  virtual bool CancelledBefore() { return false; }
   virtual void OnCancel() {}
 
   static Status Cancelled() { return Status(StatusCode::kCancelled, "the receive was cancelled"); }
@@ -103,7 +107,7 @@ class VerbsReceive : public std::enable_shared_from_this<VerbsReceive> {
       return RunLater([self = shared_from_this(), held = *held] { self->receive_->OnHeld(held); });
     }
     receive_->OnOther(Status());
-    waiter_.End(status);
+    End(TakeResponse());
   }
 
   // From now on a cancel ends it, as no call has the response any more.
@@ -194,7 +198,7 @@ class BufferReceive final : public VerbsReceive {
                 tensorflow::RecvBufResponse* response,
                 TensorPeer::Call<tensorflow::RecvBufRequest> call)
       : VerbsReceive(std::move(link), options, std::move(done)),
-        call_{std::move(request), response, std::move(call), {}} {}
+        call_{std::move(request), response, std::move(call)} {}
 
  private:
   void Call(tensorflow::CallOptions* options, const verbs::Ask& ask,
@@ -207,7 +211,9 @@ class BufferReceive final : public VerbsReceive {
     if (Status status = Fits(size); !status.ok()) return status;
     return call_.Take(bytes) ? Status() : Cancelled();
   }
-  void OnCancel() override { call_.gate.Close(); }
+  Status TakeResponse() override { return call_.TakeResponse(); }
+  bool CancelledBefore() override { return call_.gate->closed(); }
+  void OnCancel() override { call_.gate->Close(); }
 
   BufferCall call_;
 };
