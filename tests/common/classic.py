@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
-import psutil
 import pytest
 import tensorflow as tf
 
+from common.idle import percent_of_a_core
 from common.pair import MIB, PS, WORKER, large_step, session_at
-from common.processes import Cluster
+from common.processes import Cluster, Program, own_address, wait_together
 
+_BROADCASTS = Path(__file__).with_name("broadcast_ends_main.py")
 #: What happens to a tensor of a mixed cluster.
 BY_CHANNEL, IN_RESPONSE, REFUSED = "by the channel", "in the response", "refused"
 
@@ -50,33 +54,40 @@ def check_mixed(
     assert moved == dict.fromkeys(counters, 2 * MIB if outcome == BY_CHANNEL else 0)
 
 
+def check_broadcast_to_grpc(
+    protocol: str,
+    start: Callable[[Path, dict[str, Any]], Program] = Program,
+    seconds: float = 60,
+) -> None:
+    """A server of `protocol` sends to one of `grpc`: right values, and its log says why over gRPC.
+
+    `start` starts the sender.
+    """
+    shared: dict[str, Any] = {
+        "cluster": {"worker": [own_address() for _ in range(2)]},
+        "size": MIB,
+        "steps": 4,
+    }
+    receiver = Program(_BROADCASTS, {**shared, "index": 0, "protocol": "grpc"})
+    sender = start(_BROADCASTS, {**shared, "index": 1, "protocol": protocol})
+    ends = wait_together([receiver, sender], seconds)
+    for end in ends:
+        assert end.result() == [[7.0, 7.0]] * shared["steps"]
+    said = [line for line in ends[1].stderr.splitlines() if "goes over gRPC" in line]
+    receives = "/job:worker/replica:0/task:0/device:CPU:0"
+    (only,) = said
+    assert only.endswith(
+        f"{protocol}: a collective goes over gRPC: the server of {receives}, which receives, does "
+        f"not speak {protocol}"
+    )
+
+
 def cpu_percent_at_rest(
     cluster: Cluster, seconds: float, limit: float, patience: float = 30, settle: float = 2
 ) -> dict[str, float]:
-    """What each task takes of a core over so long a time, `settle` seconds after tensors both
-    ways: the least of up to three such times, until all take less than `limit`.
-
-    Whoever burns a core does so in each of them. Others' load adds to one: a virtual host counts
-    for a process also the time in which its machine does something else.
-    """
+    """percent_of_a_core(), `settle` seconds after tensors both ways."""
     for way in ((PS, WORKER), (WORKER, PS)):
         with session_at(cluster.target(way[1]), patience) as session:
             assert session.run(large_step(way, 8)) == 0.0
     time.sleep(settle)
-    tasks = {task: psutil.Process(cluster[task].pid) for task in cluster.tasks}
-
-    def used() -> dict[str, float]:
-        times = {task: process.cpu_times() for task, process in tasks.items()}
-        return {task: each.user + each.system for task, each in times.items()}
-
-    least = dict.fromkeys(tasks, 100.0)
-    for _ in range(3):
-        before, began = used(), time.monotonic()
-        time.sleep(seconds)
-        took = time.monotonic() - began
-        for task, now in used().items():
-            least[task] = min(least[task], 100 * (now - before[task]) / took)
-        print(least)
-        if max(least.values()) < limit:
-            break
-    return least
+    return percent_of_a_core(cluster, seconds, limit)

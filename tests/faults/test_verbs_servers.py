@@ -16,8 +16,14 @@ import numpy as np
 import pytest
 
 from common.ar import eventually
-from common.classic import check_mixed, cpu_percent_at_rest, mixed
-from common.fixtures import ClusterFactory
+from common.classic import (
+    REFUSED,
+    check_broadcast_to_grpc,
+    check_mixed,
+    cpu_percent_at_rest,
+    mixed,
+)
+from common.fixtures import ClusterFactory, cluster_factory
 from common.pair import MIB, PS, SUM, WORKER, large_step, session_at, summed
 from common.processes import (
     CONNECTS,
@@ -29,9 +35,10 @@ from common.processes import (
     tf_config,
     wait_together,
 )
-from common.protocols import VERBS
+from common.protocols import MPI, VERBS
 from common.reduced_values import check_reduced
 from common.repeated import few
+from common.unheard_cancel import check_unheard_cancel
 from common.virtual_host import SLOWER
 
 pytestmark = pytest.mark.timeout(120)
@@ -134,6 +141,40 @@ def test_mixed_cluster(new_cluster_of_verbs: ClusterFactory, sender: str, receiv
         '/job:ps/replica:0/task:0 does not speak grpc+verbs: start it with protocol="grpc+verbs"'
     )
     check_mixed(cluster, MIXED[sender, receiver], ("verbs_bytes_received",), refusal, seconds=60)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("sender", "receiver"), [(MPI, VERBS), (VERBS, MPI)])
+@in_a_host
+def test_mixed_with_grpc_mpi(
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    sender: str,
+    receiver: str,
+) -> None:
+    """Each takes its own way alone; the error says which one the sender does not speak."""
+    # MPICH's ranks spin while they wait for each other, for half a minute on one core.
+    (new_cluster,) = cluster_factory(request, VERBS, tmp_path_factory, "debian-openmpi")
+    # Its job has a rank for each task.
+    cluster = new_cluster(ps=1, worker=1, clients=1, protocols={PS: sender, WORKER: receiver})
+    refusal = (
+        f'/job:ps/replica:0/task:0 does not speak {receiver}: start it with protocol="{receiver}"'
+    )
+    counters = ("verbs_bytes_received", "mpi_bytes_received")
+    check_mixed(cluster, REFUSED, counters, refusal, seconds=60)
+
+
+@pytest.mark.slow
+@in_a_host
+def test_a_collective_over_grpc_is_told_of() -> None:
+    """A ring goes by the channel or fails; a broadcast's receiver alone may speak another one."""
+    check_broadcast_to_grpc(VERBS, seconds=60 * SLOWER)
+
+
+@pytest.mark.slow
+@in_a_host
+def test_a_cancel_that_comes_before_its_receive(tmp_path: Path) -> None:
+    check_unheard_cancel(VERBS, tmp_path, MIB, seconds=60 * SLOWER)
 
 
 @in_a_host

@@ -16,7 +16,7 @@ import pytest
 import tensorflow as tf
 
 from common.ar import eventually
-from common.classic import check_mixed, cpu_percent_at_rest, mixed
+from common.classic import check_broadcast_to_grpc, check_mixed, cpu_percent_at_rest, mixed
 from common.fixtures import ClusterFactory
 from common.mpi_job import Job
 from common.pair import MIB, PS, SUM, WORKER, large_step, session_at, summed
@@ -32,6 +32,7 @@ from common.processes import (
 from common.protocols import MPI
 from common.reduced_values import check_reduced
 from common.repeated import few
+from common.unheard_cancel import check_unheard_cancel
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -168,6 +169,19 @@ def test_mixed_cluster(
         'protocol="grpc+mpi", in the same MPI job'
     )
     check_mixed(cluster, MIXED[sender, receiver], ("mpi_bytes_received", "pmpi_bytes"), refusal)
+
+
+@over_mpich
+def test_a_collective_over_grpc_is_told_of(new_mpi_cluster: ClusterFactory, mpi: str) -> None:
+    """A ring goes by the channel or fails; a broadcast's receiver alone may speak another one."""
+    # The job needs a rank for each task of the broadcast.
+    check_broadcast_to_grpc(MPI, new_mpi_cluster(worker=1, clients=1).client)
+
+
+@of_debian
+def test_a_cancel_that_comes_before_its_receive(mpi: str, tmp_path: Path) -> None:
+    with Job(mpi, 2) as job:
+        check_unheard_cancel(MPI, tmp_path, MIB, job=job)
 
 
 def test_servers_of_two_jobs() -> None:

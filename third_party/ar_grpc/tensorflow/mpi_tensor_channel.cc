@@ -235,6 +235,7 @@ bool MpiTensorChannel::OfferBuffer(const tensorflow::RecvBufRequest& request, co
                                    tensorflow::Status* status) {
   const google::protobuf::Any& options = request.transport_options();
   if (sent == nullptr || !GoesByMpi(tensor) || options.type_url() != mpi::Ask::kType) {
+    if (sent != nullptr && GoesByMpi(tensor) && IsHostMemory(request)) notice_.SentToOther(request);
     return TensorChannel::OfferBuffer(request, tensor, nullptr, response, status);
   }
   mpi::Sent answer;

@@ -8,6 +8,8 @@
 #include "third_party/ar_grpc/base/status.h"
 #include "third_party/ar_grpc/mpi/channel.h"
 #include "third_party/ar_grpc/mpi/messages.h"
+#include "third_party/ar_grpc/tensorflow/over_grpc.h"
+#include "third_party/ar_grpc/tensorflow/protocol_names.h"
 #include "third_party/ar_grpc/tensorflow/tensor_channel.h"
 
 namespace ar_grpc {
@@ -47,6 +49,7 @@ class MpiTensorChannel final : public TensorChannel {
   mpi::Channel* const channel_;
   // Outlives this where a watch's end is under way.
   const std::shared_ptr<Watches> watches_;
+  OverGrpcNotice notice_{kMpiProtocol};
 };
 
 }  // namespace ar_grpc

@@ -11,6 +11,8 @@
 #include "absl/strings/str_cat.h"
 #include "third_party/ar_grpc/mpi/messages.h"
 #include "third_party/ar_grpc/tensorflow/mpi_introduction.h"
+#include "third_party/ar_grpc/tensorflow/over_grpc.h"
+#include "third_party/ar_grpc/tensorflow/protocol_names.h"
 #include "third_party/ar_grpc/tensorflow/receive_call.h"
 #include "third_party/ar_grpc/tensorflow/run_later.h"
 
@@ -244,7 +246,10 @@ class MpiTensorPeer final : public TensorPeer {
                      std::shared_ptr<tensorflow::RecvBufRequest> request,
                      tensorflow::RecvBufResponse* response, Call<tensorflow::RecvBufRequest> call,
                      tensorflow::StatusCallback done) override {
-    if (!IsHostMemory(*request)) return call(options, *request, std::move(done));
+    if (!IsHostMemory(*request)) {
+      notice_.ReceivedForDevice(*request);
+      return call(options, *request, std::move(done));
+    }
     std::make_shared<BufferReceive>(channel_, caller_, options, std::move(done), std::move(request),
                                     response, std::move(call))
         ->Start(introduction_);
@@ -254,6 +259,7 @@ class MpiTensorPeer final : public TensorPeer {
   mpi::Channel* const channel_;
   const std::shared_ptr<const TensorCaller> caller_;
   const std::shared_ptr<MpiIntroduction> introduction_;
+  OverGrpcNotice notice_{kMpiProtocol};
 };
 
 }  // namespace

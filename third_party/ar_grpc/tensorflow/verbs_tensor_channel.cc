@@ -129,6 +129,7 @@ bool VerbsTensorChannel::OfferBuffer(const tensorflow::RecvBufRequest& request,
   const google::protobuf::Any& options = request.transport_options();
   // Without `sent`, too: what the first request's answer holds would be held until the link ends.
   if (!GoesByVerbs(tensor) || options.type_url() != verbs::Ask::kType) {
+    if (GoesByVerbs(tensor) && IsHostMemory(request)) notice_.SentToOther(request);
     return TensorChannel::OfferBuffer(request, tensor, nullptr, response, status);
   }
   const StatusOr<verbs::Ask> ask = verbs::DecodeAsk(options.value());

@@ -5,6 +5,8 @@
 #include <memory>
 
 #include "third_party/ar_grpc/fabric/fabric.h"
+#include "third_party/ar_grpc/tensorflow/over_grpc.h"
+#include "third_party/ar_grpc/tensorflow/protocol_names.h"
 #include "third_party/ar_grpc/tensorflow/tensor_channel.h"
 #include "third_party/ar_grpc/verbs/sender.h"
 
@@ -40,6 +42,7 @@ class VerbsTensorChannel final : public TensorChannel {
   fabric::Context* const context_;
   const bool in_arena_;
   const std::shared_ptr<verbs::Sender> sender_;
+  OverGrpcNotice notice_{kVerbsProtocol};
 };
 
 }  // namespace ar_grpc

@@ -7,6 +7,8 @@
 #include <string>
 #include <utility>
 
+#include "third_party/ar_grpc/tensorflow/over_grpc.h"
+#include "third_party/ar_grpc/tensorflow/protocol_names.h"
 #include "third_party/ar_grpc/tensorflow/receive_call.h"
 #include "third_party/ar_grpc/tensorflow/run_later.h"
 #include "third_party/ar_grpc/tensorflow/verbs_peer_link.h"
@@ -238,7 +240,10 @@ class VerbsTensorPeer final : public TensorPeer {
                      std::shared_ptr<tensorflow::RecvBufRequest> request,
                      tensorflow::RecvBufResponse* response, Call<tensorflow::RecvBufRequest> call,
                      tensorflow::StatusCallback done) override {
-    if (!IsHostMemory(*request)) return call(options, *request, std::move(done));
+    if (!IsHostMemory(*request)) {
+      notice_.ReceivedForDevice(*request);
+      return call(options, *request, std::move(done));
+    }
     std::make_shared<BufferReceive>(link_, options, std::move(done), std::move(request), response,
                                     std::move(call))
         ->Start();
@@ -246,6 +251,7 @@ class VerbsTensorPeer final : public TensorPeer {
 
  private:
   const std::shared_ptr<VerbsPeerLink> link_;
+  OverGrpcNotice notice_{kVerbsProtocol};
 };
 
 }  // namespace
