@@ -39,7 +39,7 @@ class Case:
 
 
 #: In the order of the table.
-GROUPS = ("recv: values", "recv: steps", "tf2", "faults")
+GROUPS = ("recv: values", "recv: steps", "tf2", "at rest", "faults")
 CASES: dict[str, Case] = {}
 
 

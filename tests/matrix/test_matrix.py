@@ -11,7 +11,7 @@ from common.fixtures import ClusterFactory
 from common.paths import PATHS, DataPath
 from common.processes import Cluster
 from common.protocols import STOCK, wanted
-from matrix import cases_faults, cases_steps, cases_tf2, cases_values  # noqa: F401
+from matrix import cases_faults, cases_rest, cases_steps, cases_tf2, cases_values  # noqa: F401
 from matrix.cases import CASES, Case, rows
 from matrix.meter import assert_fabric, assert_path, carried, read
 from matrix.not_offered import NOT_OFFERED
