@@ -155,7 +155,7 @@ void LyingAnnouncementsAreCaught() {
   }
   Lie({{good + "x", {fd}}}, StatusCode::kInvalidArgument, "wrong length");
   Lie({{std::string(100000, 'x'), {fd}}}, StatusCode::kInvalidArgument, "wrong length");
-  Lie({{Encode(shm::Answer()), {fd}}}, StatusCode::kInvalidArgument, "not a shared-memory");
+  Lie({{Encode(shm::AttachAnswer()), {fd}}}, StatusCode::kInvalidArgument, "not a shared-memory");
   // An empty packet looks as if it had hung up.
   Lie({{"", {fd}}}, StatusCode::kUnavailable, "closed");
   // After a lie nothing is heard.
@@ -251,7 +251,7 @@ void AnnouncementsMayComeBeforeTheAnswer() {
   }
   const memory::SharedMemory memory = Value(memory::CreateShared(kSegmentSize));
   const std::vector<int> fd = {memory.fd.get()};
-  const std::string answer = Encode(shm::Answer());
+  const std::string answer = Encode(shm::AttachAnswer());
   CheckOk(ConnectToForged({{Announce(1, kSegmentSize), fd}, {answer, {}}}).status());
   CheckCode(ConnectToForged({{Announce(1, 1), fd}, {answer, {}}}).status(), StatusCode::kInternal);
   CheckCode(ConnectToForged({{Announce(1, kSegmentSize), {}}, {answer, {}}}).status(),

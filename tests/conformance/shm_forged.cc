@@ -15,9 +15,9 @@
 namespace ar_grpc::fabric::testing {
 namespace {
 
-using shm::Answer;
+using shm::AttachAnswer;
+using shm::AttachRequest;
 using shm::Packet;
-using shm::Request;
 
 void AnHonestForgerIsAccepted() {
   Forger forger;
@@ -202,9 +202,9 @@ void GarbageIsRefused() {
   forge(later, StatusCode::kUnimplemented, "version 3");
   forge(good, StatusCode::kPermissionDenied, "unknown token");
   for (size_t size = 0; size < 12; ++size) {
-    Check(!shm::DecodeAnswer(shm::Encode(Answer()).substr(0, size)).ok(), "too short");
+    Check(!shm::DecodeAnswer(shm::Encode(AttachAnswer()).substr(0, size)).ok(), "too short");
   }
-  Answer unknown;
+  AttachAnswer unknown;
   unknown.status = Status(static_cast<StatusCode>(99), "why");
   CheckCode(shm::DecodeAnswer(shm::Encode(unknown))->status, StatusCode::kInternal, "why");
   CheckNoFdLeaks(before);
@@ -213,7 +213,7 @@ void GarbageIsRefused() {
 void AForgedAnswerIsRefused() {
   const size_t before = OpenFdsAtRest();
   const UniqueFd wake = Value(NewWakeFd());
-  Answer answer;
+  AttachAnswer answer;
   const auto connect = [](const std::string& bytes, const std::vector<int>& fds) {
     return ConnectToForged({{bytes, fds}}).status();
   };

@@ -45,7 +45,7 @@ void AnOldConnectorAttaches() {
   const memory::SharedMemory region = Value(memory::CreateShared(kSegmentSize));
   for (const bool offers : {false, true}) {
     Forger forger(shm::kOldVersion);
-    shm::Request request = forger.request();
+    shm::AttachRequest request = forger.request();
     std::vector<int> fds = forger.fds();
     if (offers) {
       request.region_bytes = kSegmentSize;
@@ -72,7 +72,7 @@ void AnOldConnectorsRegionIsNotLookedAt() {
   const UniqueFd null(open("/dev/null", O_RDWR | O_CLOEXEC));
   const auto forge = [](uint64_t stated, const std::vector<int>& more) {
     Forger forger(shm::kOldVersion);
-    shm::Request request = forger.request();
+    shm::AttachRequest request = forger.request();
     request.region_bytes = stated;
     std::vector<int> fds = forger.fds();
     fds.insert(fds.end(), more.begin(), more.end());
@@ -125,7 +125,7 @@ void AnOldPeerCannotBlockAWakeUp() {
     CheckNeverBlocks(**outcome.accepted, forger.header(), 1, forger.wake.get(),
                      forger.peer_wake.get());
   }
-  shm::Answer answer;
+  shm::AttachAnswer answer;
   answer.version = shm::kOldVersion;
   std::vector<UniqueFd> passed;
   const auto connection = Value(ConnectToForged({{Encode(answer), {}}}, shm::kOldVersion, &passed));
@@ -138,7 +138,7 @@ void AnOldPeerCannotBlockAWakeUp() {
 void AnOldAcceptorIsAttachedTo() {
   const size_t before = OpenFdsAtRest();
   const memory::SharedMemory region = Value(memory::CreateShared(kSegmentSize));
-  shm::Answer answer;
+  shm::AttachAnswer answer;
   answer.version = shm::kOldVersion;
   const auto connect = [&answer](const std::vector<int>& fds) {
     return ConnectToForged({{Encode(answer), fds}}, shm::kOldVersion);

@@ -113,8 +113,8 @@ Forger::Forger(uint16_t version)
       peer_wake(Value(shm::NewBell(version))),
       bell(BellOf(version, wake, peer_wake)) {}
 
-shm::Request Forger::request() const {
-  shm::Request request;
+shm::AttachRequest Forger::request() const {
+  shm::AttachRequest request;
   request.version = version;
   request.token = token;
   request.ring_bytes = ring_bytes;
@@ -127,7 +127,7 @@ std::unique_ptr<Connection> Forger::End() {
   RingConnection::Parts parts;
   parts.memory = memory.data;
   parts.ring_bytes = ring_bytes;
-  parts.role = Role::kConnector;
+  parts.end = RingEnd::kConnector;
   parts.doorbell = std::move(bell);
   return std::make_unique<RingConnection>(std::move(parts));
 }
@@ -139,7 +139,7 @@ Outcome Forge(const Token& token, const std::string& bytes, const std::vector<in
   UniqueFd socket = ConnectTo(listener->address());
   CheckOk(shm::SendPacket(socket.get(), bytes, fds));
   Packet packet = AwaitPacket(socket.get());
-  StatusOr<shm::Answer> answer = shm::DecodeAnswer(packet.bytes);
+  StatusOr<shm::AttachAnswer> answer = shm::DecodeAnswer(packet.bytes);
   const bool stays = answer.ok() && answer->status.ok() && answer->version == shm::kVersion;
   if (!stays) Check(HungUp(socket.get(), kTimeoutMs), "the acceptor closes after its answer");
   const Status none(StatusCode::kNotFound, "not called");
@@ -148,7 +148,7 @@ Outcome Forge(const Token& token, const std::string& bytes, const std::vector<in
           std::move(packet.fds), std::move(socket)};
 }
 
-Outcome Forge(Forger& forger, const shm::Request& request, const std::vector<int>& fds) {
+Outcome Forge(Forger& forger, const shm::AttachRequest& request, const std::vector<int>& fds) {
   return Forge(forger.token, Encode(request), fds);
 }
 
@@ -171,7 +171,7 @@ MaybeConnection ConnectToForged(const std::vector<Said>& packets, uint16_t versi
   Check(Readable(listener, kTimeoutMs), "it connects");
   const UniqueFd socket(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
   Packet packet = AwaitPacket(socket.get());
-  const shm::Request request = Value(shm::DecodeRequest(packet.bytes));
+  const shm::AttachRequest request = Value(shm::DecodeRequest(packet.bytes));
   Check(request.version == version && request.region_bytes == 0, "in the version of the frame");
   Check(packet.fds.size() == 3, "descriptors");
   if (passed != nullptr) *passed = std::move(packet.fds);

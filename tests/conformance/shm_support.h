@@ -93,7 +93,7 @@ struct Forger {
   std::unique_ptr<Doorbell> bell;
 
   ConnectionHeader& header() { return *reinterpret_cast<ConnectionHeader*>(memory.data.get()); }
-  shm::Request request() const;
+  shm::AttachRequest request() const;
   std::vector<int> fds() const;
   // An end of the connection that it has asked for. `bell` is used up by that.
   std::unique_ptr<Connection> End();
@@ -101,14 +101,14 @@ struct Forger {
 
 struct Outcome {
   MaybeConnection accepted;
-  StatusOr<shm::Answer> answer;
+  StatusOr<shm::AttachAnswer> answer;
   std::vector<UniqueFd> fds;
   UniqueFd socket;
 };
 
 // What an acceptor makes of such a request.
 Outcome Forge(const Token& token, const std::string& bytes, const std::vector<int>& fds);
-Outcome Forge(Forger& forger, const shm::Request& request, const std::vector<int>& fds);
+Outcome Forge(Forger& forger, const shm::AttachRequest& request, const std::vector<int>& fds);
 Outcome Forge(Forger& forger);
 void CheckRefused(const Outcome& outcome, StatusCode code, const std::string& text,
                   int line = __builtin_LINE());

@@ -105,8 +105,8 @@ class Owner {
           handed_on = true;
           break;
         case Step::Kind::kEstablished:
-        case Step::Kind::kStay:
-        case Step::Kind::kStayPlain:
+        case Step::Kind::kStayOnTcp:
+        case Step::Kind::kStayOnPlainTcp:
           handed_on = true;
           break;
       }

@@ -33,7 +33,7 @@ Pair RingsOf(size_t bytes) {
   for (int end = 0; end < 2; ++end) {
     ends[end].memory = memory;
     ends[end].ring_bytes = bytes;
-    ends[end].role = end == 0 ? fabric::Role::kConnector : fabric::Role::kAcceptor;
+    ends[end].end = end == 0 ? fabric::RingEnd::kConnector : fabric::RingEnd::kAcceptor;
     ends[end].doorbell = std::move(doorbells[end]);
   }
   return {std::make_unique<fabric::RingConnection>(std::move(ends[0])),

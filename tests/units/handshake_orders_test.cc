@@ -226,7 +226,7 @@ class Orders {
             Told(*world) + step.status.message());
       if (!world->closer) world->closer = number;
       world->wire[number].clear();
-    } else if (step.kind == Kind::kStay) {
+    } else if (step.kind == Kind::kStayOnTcp) {
       if (!world->closer) world->wire[1 - number].push_back(kFirstBytes[number]);
     } else {
       Check(step.kind == Kind::kEstablished, Told(*world) + "both speak AR-gRPC");
@@ -241,10 +241,10 @@ class Orders {
       Check(server.kind == Kind::kEstablished && server.attempt == client.attempt,
             Told(world) + "the client leaves TCP after the server, over the same fabric");
     }
-    if (client.kind == Kind::kStay) {
+    if (client.kind == Kind::kStayOnTcp) {
       Check(server.kind != Kind::kEstablished, Told(world) + "the client stays alone");
     }
-    if (server.kind == Kind::kStay) {
+    if (server.kind == Kind::kStayOnTcp) {
       Check(client.kind != Kind::kEstablished, Told(world) + "the server stays alone");
     }
   }
@@ -258,7 +258,7 @@ class Orders {
       if (number == kServer) outcome += "/";
       if (world.closer == number) {
         outcome += "closed";
-      } else if (*end.kind == Kind::kStay) {
+      } else if (*end.kind == Kind::kStayOnTcp) {
         outcome += "tcp";
       } else if (*end.kind == Kind::kEstablished) {
         outcome += std::to_string(end.attempt);
@@ -269,7 +269,7 @@ class Orders {
       // With what is still on its way.
       std::string comes = end.unread;
       for (const std::string& bytes : world.wire[number]) comes += bytes;
-      Check(comes == (*end.kind == Kind::kStay ? kFirstBytes[1 - number] : ""),
+      Check(comes == (*end.kind == Kind::kStayOnTcp ? kFirstBytes[1 - number] : ""),
             Told(world) + "what comes on TCP: " + comes);
     }
     if (!world.closer) {

@@ -84,7 +84,7 @@ void WhatDoesNotReachIsNotTried() {
   settings.reaches = [](const Brochure&) { return Status(StatusCode::kUnavailable, "far away"); };
   Sim none(settings);
   none.Run();
-  CheckBoth(none, Kind::kStay, Kind::kStay);
+  CheckBoth(none, Kind::kStayOnTcp, Kind::kStayOnTcp);
   Check(none.client_outcome->reason == "verbs: far away; shm: far away", "why");
   Check(!none.client_outcome->transient, "it will not change");
 }
@@ -94,12 +94,12 @@ void NoCommonFabric() {
   settings.client_fabrics = {"verbs"};
   Sim sim(settings);
   sim.Run();
-  CheckBoth(sim, Kind::kStay, Kind::kStay);
+  CheckBoth(sim, Kind::kStayOnTcp, Kind::kStayOnTcp);
   CheckText(sim.client_outcome->reason, "the server allows none of the client's fabrics");
   settings.client_fabrics = {};
   Sim empty(settings);
   empty.Run();
-  CheckBoth(empty, Kind::kStay, Kind::kStay);
+  CheckBoth(empty, Kind::kStayOnTcp, Kind::kStayOnTcp);
   CheckText(empty.client_outcome->reason, "the client offers no fabric");
 }
 
@@ -114,7 +114,7 @@ void AllFailAndTcpGoesOn() {
       Sim sim(settings);
       sim.Run();
       sim.CheckOutcome();
-      CheckBoth(sim, Kind::kStay, Kind::kStay);
+      CheckBoth(sim, Kind::kStayOnTcp, Kind::kStayOnTcp);
       CheckText(sim.client_outcome->reason, "verbs: as told, refused; shm: as told, refused");
       const bool transient = code == StatusCode::kResourceExhausted;
       Check(sim.client_outcome->transient == transient, "transient at the client");
@@ -136,7 +136,7 @@ void SilentFabricsLeaveTimeForTcp() {
     Sim sim(settings);
     sim.Run();
     sim.CheckOutcome();
-    CheckBoth(sim, Kind::kStay, Kind::kStay);
+    CheckBoth(sim, Kind::kStayOnTcp, Kind::kStayOnTcp);
     Check(sim.hellos() == 1 && sim.client_outcome->at < kDeadline, "before the deadline");
     Check(sim.client_outcome->transient && sim.server_outcomes[1].transient, "it may work later");
     CheckText(sim.client_outcome->reason, "verbs: no verbs within 166");
@@ -162,7 +162,7 @@ void EightFabrics() {
   settings.server_fabrics = settings.client_fabrics;
   Sim sim(settings);
   sim.Run();
-  CheckBoth(sim, Kind::kStay, Kind::kStay);
+  CheckBoth(sim, Kind::kStayOnTcp, Kind::kStayOnTcp);
   Check(sim.client_outcome->attempt == 0 && sim.client_outcome->at < kDeadline, "all were tried");
   CheckText(sim.client_outcome->reason, "f7: no f7 within");
 }
@@ -202,7 +202,7 @@ void PlainClientsAreLeftAlone() {
   const Instant start{};
   ServerHandshake server(HandshakeOptions(), [](const Brochure&) { return OkStatus(); });
   (void)server.Start(start);
-  Check(server.Received("P", start).back().kind == Kind::kStayPlain, "at the first byte");
+  Check(server.Received("P", start).back().kind == Kind::kStayOnPlainTcp, "at the first byte");
   Check(server.TakeUnread() == "P" && server.ended() && server.peer().version == 0, "all unread");
   ServerHandshake silent(HandshakeOptions(), [](const Brochure&) { return OkStatus(); });
   (void)silent.Start(start);
@@ -221,7 +221,7 @@ void OtherVersionsAndKinds() {
     frame[8] = static_cast<char>(version & 0xff);
     frame[9] = static_cast<char>(version >> 8);
     const Steps steps = server.Received(frame + "PRI", start);
-    Check(steps.size() == 2 && steps[1].kind == Kind::kStayPlain, "plain");
+    Check(steps.size() == 2 && steps[1].kind == Kind::kStayOnPlainTcp, "plain");
     const StatusOr<Answer> answer = DecodeAnswer(steps[0].bytes);
     Check(answer.ok() && answer->fabric.empty() && server.TakeUnread() == "PRI", "an answer");
     CheckText(answer->reason, "version " + std::to_string(version));
@@ -235,7 +235,7 @@ void OtherVersionsAndKinds() {
     std::string unknown = Encode(hello);
     unknown[10] = 77;
     if (first) {
-      Check(server.Received(unknown, start).back().kind == Kind::kStayPlain, "plain");
+      Check(server.Received(unknown, start).back().kind == Kind::kStayOnPlainTcp, "plain");
       continue;
     }
     hello.brochures = {{"shm", ""}};
@@ -258,7 +258,7 @@ void OtherVersionsAndKinds() {
   std::string newer = Encode(Answer());
   newer[8] = 7;
   const Steps steps = client.Received(newer + "rest", start);
-  Check(steps.size() == 1 && steps[0].kind == Kind::kStayPlain, "on this connection");
+  Check(steps.size() == 1 && steps[0].kind == Kind::kStayOnPlainTcp, "on this connection");
   Check(steps[0].reason == "the peer speaks version 7, this end speaks 2", "why");
   Check(client.TakeUnread() == "rest" && client.version_to_remember() == -1, "what follows");
 }
@@ -288,7 +288,7 @@ void ServersThatAreNone() {
       return row.said;
     };
     sim.Run();
-    Check(sim.client_outcome->kind == Kind::kStayPlain && sim.hellos() == 1, row.why);
+    Check(sim.client_outcome->kind == Kind::kStayOnPlainTcp && sim.hellos() == 1, row.why);
     Check(sim.client_outcome->connection == 2, "on a fresh connection");
     CheckText(sim.client_outcome->reason, row.why);
     Check(sim.remembered() == row.remembered, "what is remembered");
@@ -299,7 +299,7 @@ void SilentServers() {
   Sim sim({});
   sim.server_deaf = true;
   sim.Run();
-  Check(sim.client_outcome->kind == Kind::kStayPlain && sim.hellos() == 2, "two hellos");
+  Check(sim.client_outcome->kind == Kind::kStayOnPlainTcp && sim.hellos() == 2, "two hellos");
   CheckText(sim.client_outcome->reason, "it did not answer the hello");
   Check(sim.client_outcome->at >= 2 * kDeadline && sim.remembered() == 0, "after two deadlines");
 }
@@ -330,7 +330,7 @@ void FirstVersionServer() {
     };
     sim.Run();
     sim.CheckOutcome();
-    Check(sim.client_outcome->kind == (works ? Kind::kEstablished : Kind::kStay), "its end");
+    Check(sim.client_outcome->kind == (works ? Kind::kEstablished : Kind::kStayOnTcp), "its end");
     Check(connections == 2 && sim.remembered() == 1, "remembered");
     Check(sim.client_outcome->peer.version == 1 && sim.client_outcome->peer.node[0] == '1', "it");
     Check(sim.client_outcome->peer.features == 0, "no features");
@@ -363,7 +363,7 @@ void FirstVersionClient() {
     Check(steps.size() == 1 && steps[0].kind == Kind::kAttach && !server.wants_bytes(), "attaches");
     if (one == kCannot) {
       steps = server.Attached(1, Status(StatusCode::kResourceExhausted, "full"), start);
-      Check(steps.size() == 3 && steps[2].kind == Kind::kStay && steps[2].transient, "stays");
+      Check(steps.size() == 3 && steps[2].kind == Kind::kStayOnTcp && steps[2].transient, "stays");
       const StatusOr<v1::Answer> answer = v1::DecodeAnswer(steps[1].bytes);
       Check(answer.ok() && answer->fabric.empty() && answer->reason == "shm: full", "none");
       continue;
@@ -373,7 +373,7 @@ void FirstVersionClient() {
     Check(answer.ok() && answer->fabric == "shm" && answer->address == "@ar-grpc.x", "an answer");
     Check(answer->token[0] == 't' && server.peer().link[0] == 't', "its token");
     if (one == kFirstOfAll) {
-      Check(steps.back().kind == Kind::kStay, "the verdict was there already");
+      Check(steps.back().kind == Kind::kStayOnTcp, "the verdict was there already");
       continue;
     }
     Check(server.wants_bytes(), "its verdict");
@@ -391,7 +391,7 @@ void FirstVersionClient() {
         Check(server.Attached(1, OkStatus(), start).empty(), "not yet");
         steps = server.Received(no + "PRI", start);
         Check(steps.size() == 2 && steps[0].kind == Kind::kGiveUp, "gives up");
-        Check(steps[1].kind == Kind::kStay && server.TakeUnread() == "PRI", "goes on");
+        Check(steps[1].kind == Kind::kStayOnTcp && server.TakeUnread() == "PRI", "goes on");
         break;
       case kFails:
         Check(server.Attached(1, Status(StatusCode::kUnavailable, "gone"), start).size() == 1,
@@ -416,7 +416,7 @@ void FirstVersionClient() {
     (void)server.Start(start);
     hello.fabrics = fabrics;
     const Steps steps = server.Received(v1::Encode(hello), start);
-    Check(steps.size() == 2 && steps[1].kind == Kind::kStay, "stays");
+    Check(steps.size() == 2 && steps[1].kind == Kind::kStayOnTcp, "stays");
     Check(v1::DecodeAnswer(steps[0].bytes)->fabric.empty(), "none");
   }
 }
@@ -583,7 +583,7 @@ void ShortStandstillEndsWell() {
         sim.CheckOutcome();
         const Outcome& outcome = *sim.client_outcome;
         Check(outcome.kind == Kind::kEstablished ||
-                  (outcome.kind == Kind::kStay && outcome.transient),
+                  (outcome.kind == Kind::kStayOnTcp && outcome.transient),
               "established, or tcp for now");
       }
     }

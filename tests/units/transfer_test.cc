@@ -234,7 +234,7 @@ void WhatCannotBeReadComesInChunks() {
 }
 
 // No memory for what comes over a fabric that answers late: the calls write under the gate.
-void WithoutALandingChunksServe() {
+void WithoutABounceBufferChunksServe() {
   World world(World::Hostile({3, 100, 0, false}));
   world.Connect();
   Receiver::Options options;
@@ -250,7 +250,8 @@ void WithoutALandingChunksServe() {
     receiver->Start(*offer, to.target, outcome->Done(outcome));
     CheckOk(outcome->Wait());
     Check(HasPattern(to.bytes->data(), 100000, 5), "the right bytes");
-    Check(world.client->Count().chunk_bytes == 100000, "by chunks only where a landing is needed");
+    Check(world.client->Count().chunk_bytes == 100000,
+          "by chunks only where a bounce buffer is needed");
     Check(world.calls->last_timeout_ms == 0, "the peer has not gone");
   }
 }
@@ -473,7 +474,7 @@ int main() {
                                           {"a late helper", ALateHelperKeepsNothing},
                                           {"no end in an operation", TheEndIsNotWithinAnOperation},
                                           {"unreadable", WhatCannotBeReadComesInChunks},
-                                          {"no landing", WithoutALandingChunksServe},
+                                          {"no bounce buffer", WithoutABounceBufferChunksServe},
                                           {"a pool without threads", APoolThatTakesNothing},
                                           {"the target", TheTargetIsLetGoBeforeTheEnd},
                                           {"bad offers", BadOffersAreErrors},

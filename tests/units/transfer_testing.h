@@ -84,7 +84,7 @@ class Calls final : public ChunkCaller {
  public:
   explicit Calls(std::shared_ptr<Node> server) : server_(std::move(server)) {}
 
-  std::function<void()> Start(const ChunkRequest& request, Landing landing, int64_t timeout_ms,
+  std::function<void()> Start(const ChunkRequest& request, Target target, int64_t timeout_ms,
                               std::function<void(Status)> done) override {
     ++started;
     last_timeout_ms = timeout_ms;
@@ -92,7 +92,7 @@ class Calls final : public ChunkCaller {
       done(Status(StatusCode::kUnavailable, "nobody listens"));
       return [] {};
     }
-    auto call = std::make_shared<Call>(Call{request, std::move(landing), std::move(done)});
+    auto call = std::make_shared<Call>(Call{request, std::move(target), std::move(done)});
     std::lock_guard<std::mutex> lock(mu_);
     if (hold) {
       held_.push_back(call);
@@ -145,12 +145,12 @@ class Calls final : public ChunkCaller {
 
  private:
   struct Call {
-    Call(ChunkRequest asked, Landing to, std::function<void(Status)> ended)
-        : request(asked), landing(std::move(to)), done(std::move(ended)) {}
+    Call(ChunkRequest asked, Target to, std::function<void(Status)> ended)
+        : request(asked), target(std::move(to)), done(std::move(ended)) {}
     Call(Call&& other) noexcept
-        : request(other.request), landing(std::move(other.landing)), done(std::move(other.done)) {}
+        : request(other.request), target(std::move(other.target)), done(std::move(other.done)) {}
     ChunkRequest request;
-    Landing landing;
+    Target target;
     std::function<void(Status)> done;
     std::atomic<bool> cancelled{false};
   };
@@ -161,16 +161,16 @@ class Calls final : public ChunkCaller {
     if (call->cancelled) return done(Status(StatusCode::kCancelled, "the call was cancelled"));
     StatusOr<Sender::Piece> piece = Sender(server_, nullptr, nullptr).ServeChunk(call->request);
     if (!piece.ok()) return done(piece.status());
-    Check(piece->length == call->landing.size, "a chunk's size");
+    Check(piece->length == call->target.size, "a chunk's size");
     if (twice) {
       std::lock_guard<std::mutex> lock(mu_);
-      gates_.push_back(call->landing.gate);
+      gates_.push_back(call->target.gate);
     }
-    if (!call->landing.gate->BeginWrite()) {
+    if (!call->target.gate->BeginWrite()) {
       return done(Status(StatusCode::kInternal, "nothing may be written there any more"));
     }
-    std::memcpy(call->landing.into, piece->data, piece->length);
-    call->landing.gate->EndWrite();
+    std::memcpy(call->target.into, piece->data, piece->length);
+    call->target.gate->EndWrite();
     done(OkStatus());
     if (twice) done(OkStatus());
   }

@@ -29,7 +29,7 @@ RingConnection::RingConnection(Parts parts)
       takes_(View(false, true)) {}
 
 RingView RingConnection::View(bool sends, bool messages) const {
-  const int direction = sends == (parts_.role == Role::kConnector) ? 0 : 1;
+  const int direction = sends == (parts_.end == RingEnd::kConnector) ? 0 : 1;
   RingControl* const bytes = &header_->bytes[direction];
   uint8_t* const data = parts_.memory.get() + kDataOffset;
   Doorbell* const doorbell = parts_.doorbell.get();
@@ -55,7 +55,7 @@ Status RingConnection::Open() const {
   if (closed_.load(std::memory_order_seq_cst)) {
     return Status(StatusCode::kUnavailable, "closed by this end");
   }
-  const int peer = parts_.role == Role::kConnector ? 1 : 0;
+  const int peer = parts_.end == RingEnd::kConnector ? 1 : 0;
   if (header_->closed[peer].load(std::memory_order_seq_cst) != 0) {
     return Status(StatusCode::kUnavailable, "closed by the peer");
   }
@@ -235,7 +235,7 @@ StatusOr<bool> RingConnection::ArmPost() {
 void RingConnection::Close(std::function<void()> done) {
   // A fork's copy must not hang up on the parent's peer.
   if (ForkCount() == fork_count_) {
-    const int self = parts_.role == Role::kConnector ? 0 : 1;
+    const int self = parts_.end == RingEnd::kConnector ? 0 : 1;
     const bool first = !closed_.exchange(true);
     // By each call: where another thread was first it may not have come this far, and no access of
     // the peer's may begin after `done`.

@@ -31,7 +31,7 @@ inline constexpr size_t kMessageBytes = kMessageSlots * Message::kSize;
 // Bytes of memory that a connection with such rings takes. All zeros at first.
 size_t ConnectionBytes(size_t ring_bytes);
 
-enum class Role { kConnector = 0, kAcceptor = 1 };
+enum class RingEnd { kConnector = 0, kAcceptor = 1 };
 
 // At the start of the shared memory; the rings' data follows a page later: the stream of each
 // direction, then the messages of each. Index 0 is what the connector sends, 1 the acceptor.
@@ -46,7 +46,7 @@ class RingConnection final : public Connection {
   struct Parts {
     std::shared_ptr<uint8_t> memory;  // ConnectionBytes(ring_bytes) of them
     size_t ring_bytes = kRingBytes;
-    Role role = Role::kConnector;
+    RingEnd end = RingEnd::kConnector;
     std::unique_ptr<Doorbell> doorbell;
     // Without it there is a stream and nothing else.
     std::shared_ptr<RemoteMemory> remote;

@@ -101,7 +101,7 @@ class ArHandshaker : public SerializedHandshaker<ArHandshaker> {
       // A proxy would have to be asked again for a fresh connection; behind one it is TCP anyway.
       if (version == 0 || args_->args.GetString(GRPC_ARG_HTTP_CONNECT_SERVER).has_value()) {
         const std::string why = "it is known not to speak AR-gRPC";
-        return AllowsTcp(allowed_) ? EndOnTcp(why, /*transient=*/false) : FailForced(why);
+        return AllowsTcp(allowed_) ? FinishOnTcp(why, /*transient=*/false) : FailForced(why);
       }
     }
     machine_ = std::make_unique<HandshakeMachine>(end_, HandshakeOptionsFor(node_->id(), allowed_),
@@ -152,10 +152,10 @@ class ArHandshaker : public SerializedHandshaker<ArHandshaker> {
         return Reconnect(step.reason, step.transient);
       case Step::Kind::kEstablished:
         return Establish(step.fabric);
-      case Step::Kind::kStay:
-        return Stay(step.reason, step.transient);
-      case Step::Kind::kStayPlain:
-        return EndOnTcp(step.reason, /*transient=*/false);
+      case Step::Kind::kStayOnTcp:
+        return StayOnTcp(step.reason, step.transient);
+      case Step::Kind::kStayOnPlainTcp:
+        return FinishOnTcp(step.reason, /*transient=*/false);
       case Step::Kind::kFail:
         if (!step.reason.empty()) return FailForced(step.reason);
         return Fail(
@@ -278,8 +278,6 @@ class ArHandshaker : public SerializedHandshaker<ArHandshaker> {
 
   void SwapEndpoint(const std::string& fabric, bool retires = false) {
     const protocol::Peer& peer = machine_->peer();
-    // Before the endpoint is made, as it goes by these.
-    if (retires) args_->args = WithRetirement(args_->args);
     std::unique_ptr<fabric::Connection> connection = attachment_.TakeConnection();
     protocol::Link::Description description;
     description.end = end_;
@@ -288,6 +286,8 @@ class ArHandshaker : public SerializedHandshaker<ArHandshaker> {
     description.fabric = fabric;
     description.features = peer.features;
     if (retires) {
+      // Before the endpoint is made, as it goes by these.
+      args_->args = WithRetirement(args_->args);
       description.retires_after = std::chrono::milliseconds(
           args_->args.GetInt(GRPC_ARG_MAX_CONNECTION_AGE_MS).value_or(kTransientAgeMs));
     }
@@ -307,13 +307,13 @@ class ArHandshaker : public SerializedHandshaker<ArHandshaker> {
   }
 
   // Both ends speak AR-gRPC, and stay on TCP.
-  void Stay(const std::string& why, bool transient) {
+  void StayOnTcp(const std::string& why, bool transient) {
     attachment_.GiveUp();
     SwapEndpoint(fabric::kTcp, /*retires=*/transient && end_ == End::kServer);
-    EndOnTcp(why, transient);
+    FinishOnTcp(why, transient);
   }
 
-  void EndOnTcp(const std::string& why, bool transient) {
+  void FinishOnTcp(const std::string& why, bool transient) {
     if (end_ == End::kClient) {
       Log(transient ? Severity::kWarning : Severity::kInfo,
           absl::StrCat("connected to ", peer_, " over tcp: ", why));

@@ -32,10 +32,10 @@ namespace {
 constexpr size_t kReadBlock = 64 * 1024;
 // What a read gives at once, at most, however large the ring is that the peer made.
 constexpr size_t kMostRead = size_t{1} << 20;
-// Messages that one look takes; a peer that sends more does not keep a poller.
+// Messages that one turn takes; a peer that sends more does not keep a poller.
 constexpr size_t kMostMessages = 256;
-// More looks than a ring has room for messages.
-constexpr int kLastLooks = 64;
+// More turns than a ring has room for messages.
+constexpr int kLastTurns = 64;
 
 // All gRPC errors of a connection say "unavailable", so that callers may retry.
 absl::Status Unavailable(absl::string_view what, absl::string_view peer) {
@@ -158,7 +158,7 @@ class FabricEndpoint
     read_done_ = done;
     // Nothing is given after a shutdown, though bytes may have arrived before it.
     if (shutdown_) return FinishRead(end_);
-    Look(&afterwards);
+    ServeIncoming(&afterwards);
   }
 
   void Write(grpc_slice_buffer* slices, grpc_closure* done) {
@@ -190,7 +190,7 @@ class FabricEndpoint
       grpc_core::MutexLock lock(&mu_);
       if (error.ok() && !shutdown_) {
         link_->connection()->ClearWake();
-        Look(&afterwards);
+        ServeIncoming(&afterwards);
         TryWrite();
         (void)link_->FlushMessages().ok();
         again = true;
@@ -217,26 +217,26 @@ class FabricEndpoint
       // Nothing is read by the peer any more; what it wrote before can still be read here.
       TakeLastMessages(&afterwards);
       afterwards.remove_link = true;
-      Look(&afterwards);
+      ServeIncoming(&afterwards);
       TryWrite();
     }
     Unref();
   }
 
-  // What was left by a look that took its share.
+  // What was left by a turn that took its share.
   void OnMore() {
     {
       Afterwards afterwards(this);
       grpc_core::MutexLock lock(&mu_);
       more_scheduled_ = false;
-      if (!shutdown_) Look(&afterwards);
+      if (!shutdown_) ServeIncoming(&afterwards);
     }
     Unref();
   }
 
   // Takes messages that have come, also while nobody reads the stream or it has always something to
   // read, and gives the stream's bytes to who reads. Sleeps only when both are empty.
-  void Look(Afterwards* afterwards) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+  void ServeIncoming(Afterwards* afterwards) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     fabric::Connection* const connection = link_->connection();
     size_t budget = kMostMessages;
     for (;;) {
@@ -248,13 +248,13 @@ class FabricEndpoint
       // Each turn costs something, whatever the peer writes into the memory of both.
       budget -= std::min(budget, std::max<size_t>(taken, 1));
       if (*readable > 0) {
-        if (budget == 0) LookAgainSoon();
-        if (read_done_ == nullptr) return;  // the next read looks
+        if (budget == 0) ServeMoreSoon();
+        if (read_done_ == nullptr) return;  // the next read does
         SpinFromNow();
         return FinishRead(Fill(std::min(*readable, kMostRead)));
       }
       if (!end_.ok()) return FinishRead(end_);
-      if (budget == 0) return LookAgainSoon();
+      if (budget == 0) return ServeMoreSoon();
       // The wake-up is asked for both, stream and messages, so both have been looked at.
       StatusOr<bool> armed = connection->ArmRead();
       if (!armed.ok()) {
@@ -275,13 +275,13 @@ class FabricEndpoint
 
   // Before the link is closed: another link of the same peer keeps what this one does not release.
   void TakeLastMessages(Afterwards* afterwards) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    for (int look = 0; look < kLastLooks; ++look) {
+    for (int turn = 0; turn < kLastTurns; ++turn) {
       if (TakeMessages(kMostMessages, afterwards) < kMostMessages) return;
     }
   }
 
   // In another thread, so that this one goes back to its poller.
-  void LookAgainSoon() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+  void ServeMoreSoon() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     if (std::exchange(more_scheduled_, true)) return;
     Ref().release();
     grpc_core::Executor::Run(&on_more_, absl::OkStatus());

@@ -83,8 +83,8 @@ std::string HandshakeMachine::TakeUnread() {
 }
 
 bool HandsOnTcp(protocol::Step::Kind kind) {
-  return kind == protocol::Step::Kind::kEstablished || kind == protocol::Step::Kind::kStay ||
-         kind == protocol::Step::Kind::kStayPlain;
+  return kind == protocol::Step::Kind::kEstablished || kind == protocol::Step::Kind::kStayOnTcp ||
+         kind == protocol::Step::Kind::kStayOnPlainTcp;
 }
 
 protocol::HandshakeOptions HandshakeOptionsFor(const protocol::NodeId& node,

@@ -59,7 +59,7 @@ class TcpEndpoint : public grpc_endpoint {
     node_->LinkRetired(link_);
     auto timer = std::make_shared<DeadlineTimer>();
     // What it runs holds it, and is destroyed once it has run.
-    timer->Set(std::chrono::steady_clock::now() + kAwayAfterRetirement,
+    timer->Set(std::chrono::steady_clock::now() + protocol::kAwayAfterRetirement,
                [timer, node = node_, link = link_] { node->RemoveLink(link); });
   }
 

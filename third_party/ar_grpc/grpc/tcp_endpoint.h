@@ -4,7 +4,6 @@
 
 #include <grpc/support/port_platform.h>
 
-#include <chrono>
 #include <memory>
 
 #include "src/core/lib/iomgr/endpoint.h"
@@ -12,9 +11,6 @@
 #include "third_party/ar_grpc/protocol/node.h"
 
 namespace ar_grpc {
-
-// A peer whose connection was retired, and that has been away for so long, does not come back.
-inline constexpr std::chrono::seconds kAwayAfterRetirement{20};
 
 // TCP as it is, known to the node, so that what is offered to the peer goes when the peer goes.
 // Takes `tcp`. The link is taken off the node when the endpoint is shut down. Where it was retired

@@ -22,9 +22,9 @@ class Symbols {
 
   template <typename Function>
   void Find(Function* function, const char* name) {
-    *function = reinterpret_cast<Function>(Look(name));
+    *function = reinterpret_cast<Function>(Lookup(name));
   }
-  void* Look(const char* name) {
+  void* Lookup(const char* name) {
     void* const found = dlsym(handle_, name);
     if (found == nullptr && status_.ok()) {
       status_ = Status(
@@ -206,7 +206,7 @@ class Bound final : public Calls {
   static Handle Value(Symbols*, intptr_t value) { return reinterpret_cast<Handle>(value); }
   static Handle Value(Symbols*, int value) { return static_cast<Handle>(value); }
   static Handle Value(Symbols* symbols, const char* name) {
-    return reinterpret_cast<Handle>(symbols->Look(name));
+    return reinterpret_cast<Handle>(symbols->Lookup(name));
   }
 
   template <typename Neutral>

@@ -60,7 +60,7 @@ StatusOr<Channel*> Channel::Get() {
   static const int registered = on_exit(
       [](int status, void*) {
         if (!channel->ok()) return;
-        // The launcher sees no more of it.
+        // A rank that fails does not wait in MPI_Finalize for the others, which wait for it.
         if ((status & 0xff) != 0) return (**channel)->Leave();
         (**channel)->Stop();
       },

@@ -42,23 +42,24 @@ struct Step {
   enum class Kind {
     kSend,    // `bytes` on TCP
     kAttach,  // begin `fabric`'s attachment for `attempt` (a server's Accept, a client's Connect)
-    kTakeFrame,    // give `bytes` to the attachment of `attempt`
-    kGiveUp,       // destroy the attachment of `attempt`, and its connection if there is one
-    kReconnect,    // close TCP and connect anew, then Reconnected (clients only)
-    kEstablished,  // leave TCP; `fabric` and `attempt` are what the connection is of
-    kStay,         // stay on TCP; both ends speak AR-gRPC
-    kStayPlain,  // stay on TCP; the other end does not speak AR-gRPC, or not so that it can be used
-    kFail,       // close the connection; `status` says why
+    kTakeFrame,       // give `bytes` to the attachment of `attempt`
+    kGiveUp,          // destroy the attachment of `attempt`, and its connection if there is one
+    kReconnect,       // close TCP and connect anew, then Reconnected (clients only)
+    kEstablished,     // leave TCP; `fabric` and `attempt` are what the connection is of
+    kStayOnTcp,       // stay on TCP; both ends speak AR-gRPC
+    kStayOnPlainTcp,  // stay on TCP; the other end does not speak AR-gRPC, or not so that it can be
+                      // used
+    kFail,            // close the connection; `status` says why
   };
   Kind kind;
   std::string bytes;
   std::string fabric;
   uint32_t attempt = 0;
-  // Of kStay, kStayPlain, kReconnect: why, for the log. Of kFail: why it would be TCP, where that
-  // is not allowed; else empty.
+  // Of kStayOnTcp, kStayOnPlainTcp, kReconnect: why, for the log. Of kFail: why it would be TCP,
+  // where that is not allowed; else empty.
   std::string reason;
-  // Of kStay: what failed may work later, so the connection is to be made anew soon. Of kReconnect:
-  // the server stood still or died, which is worth a warning.
+  // Of kStayOnTcp: what failed may work later, so the connection is to be made anew soon. Of
+  // kReconnect: the server stood still or died, which is worth a warning.
   bool transient = false;
   // Of kFail; reads on after "the peer <address> ".
   Status status;
@@ -150,10 +151,10 @@ class ClientHandshake {
   void Silent();
   void Lost(const std::string& why);
   void Violated(const std::string& what);
-  void Avoid(const std::string& why);
+  void ReconnectPlain(const std::string& why);
   void Reconnect(Next next, const std::string& why, bool transient = false);
   void Established();
-  void Stay(Step::Kind kind, const std::string& why, bool transient);
+  void StayOnTcp(Step::Kind kind, const std::string& why, bool transient);
   void Fail(StatusCode code, const std::string& what);
   Steps Take() { return std::exchange(steps_, {}); }
 
@@ -228,7 +229,7 @@ class ServerHandshake {
   void OnFirstVersionVerdict(const std::string& frame);
   void GiveUp();
   void Established();
-  void Stay(Step::Kind kind, const std::string& why);
+  void StayOnTcp(Step::Kind kind, const std::string& why);
   void Fail(StatusCode code, const std::string& what);
   bool Has(const std::string& fabric) const;
   Steps Take() { return std::exchange(steps_, {}); }

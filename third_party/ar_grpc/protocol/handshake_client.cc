@@ -57,7 +57,7 @@ Steps ClientHandshake::Reconnected(Instant now) {
   if (next_ == Next::kHello) {
     SayHello(now);
   } else {
-    Stay(Step::Kind::kStayPlain, next_reason_, false);
+    StayOnTcp(Step::Kind::kStayOnPlainTcp, next_reason_, false);
   }
   return Take();
 }
@@ -162,7 +162,7 @@ void ClientHandshake::Parse(Instant now) {
 
 void ClientHandshake::OnFrame(const FrameHead& head, const std::string& frame, Instant now) {
   if (state_ == State::kHello && head.version > version_) {
-    return Stay(Step::Kind::kStayPlain, OtherVersionText(head.version, version_), false);
+    return StayOnTcp(Step::Kind::kStayOnPlainTcp, OtherVersionText(head.version, version_), false);
   }
   if (state_ == State::kHello && head.version == 1) return OnFirstVersion(frame, now);
   if (head.version != kVersion) return Violated(OtherVersionText(head.version, version_));
@@ -201,9 +201,9 @@ void ClientHandshake::OnFirstVersion(const std::string& frame, Instant now) {
   peer_.version = 1;
   peer_.node = answer->node;
   if (answer->fabric.empty()) {
-    return Stay(Step::Kind::kStay,
-                options_.nothing_offered.empty() ? answer->reason : options_.nothing_offered,
-                false);
+    return StayOnTcp(Step::Kind::kStayOnTcp,
+                     options_.nothing_offered.empty() ? answer->reason : options_.nothing_offered,
+                     false);
   }
   if (answer->fabric != kFirstVersionFabric || !Contains(options_.fabrics, answer->fabric)) {
     return Violated("it chose a fabric that was not offered: " + answer->fabric);
@@ -233,9 +233,9 @@ void ClientHandshake::OnAnswer(const Answer& answer, Instant now) {
   GiveUp();
   attempt_ = answer.attempt;
   if (answer.fabric.empty()) {
-    return Stay(Step::Kind::kStay,
-                options_.nothing_offered.empty() ? answer.reason : options_.nothing_offered,
-                answer.transient);
+    return StayOnTcp(Step::Kind::kStayOnTcp,
+                     options_.nothing_offered.empty() ? answer.reason : options_.nothing_offered,
+                     answer.transient);
   }
   peer_.link = answer.link;
   Begin(answer.fabric, now);
@@ -287,7 +287,7 @@ void ClientHandshake::Failed(const Status& status) {
   GiveUp();
   if (version_ == 1) {
     steps_.push_back(SendStep(v1::Encode(v1::Verdict{false, status.message()})));
-    return Stay(Step::Kind::kStay, status.message(), IsTransient(status.code()));
+    return StayOnTcp(Step::Kind::kStayOnTcp, status.message(), IsTransient(status.code()));
   }
   state_ = State::kWaiting;
   Verdict verdict;
@@ -312,7 +312,7 @@ void ClientHandshake::Silent() {
   if (++silences_ == 1 && hellos_ < kMostHellos) {
     return Reconnect(Next::kHello, kMute, /*transient=*/true);
   }
-  Avoid(kMute);
+  ReconnectPlain(kMute);
 }
 
 // The server speaks AR-gRPC, and one of the ends stood still, or died: it is worth another hello.
@@ -322,11 +322,11 @@ void ClientHandshake::Lost(const std::string& why) {
 
 void ClientHandshake::Violated(const std::string& what) {
   if (spoken_) return Fail(StatusCode::kUnavailable, "broke the AR-gRPC handshake: " + what);
-  Avoid(what);
+  ReconnectPlain(what);
 }
 
 // The server does not speak AR-gRPC: it is spared the hello for a while.
-void ClientHandshake::Avoid(const std::string& why) {
+void ClientHandshake::ReconnectPlain(const std::string& why) {
   if (options_.tcp_allowed) version_to_remember_ = 0;
   Reconnect(Next::kPlain, why);
 }
@@ -334,7 +334,7 @@ void ClientHandshake::Avoid(const std::string& why) {
 void ClientHandshake::Reconnect(Next next, const std::string& why, bool transient) {
   GiveUp();
   if (next == Next::kPlain && !options_.tcp_allowed) {
-    return Stay(Step::Kind::kStayPlain, why, false);
+    return StayOnTcp(Step::Kind::kStayOnPlainTcp, why, false);
   }
   if (next == Next::kPlain) peer_ = Peer();
   state_ = State::kReconnecting;
@@ -361,7 +361,7 @@ void ClientHandshake::Established() {
   steps_.push_back(std::move(step));
 }
 
-void ClientHandshake::Stay(Step::Kind kind, const std::string& why, bool transient) {
+void ClientHandshake::StayOnTcp(Step::Kind kind, const std::string& why, bool transient) {
   GiveUp();
   Step step;
   step.kind = kind;
@@ -372,7 +372,7 @@ void ClientHandshake::Stay(Step::Kind kind, const std::string& why, bool transie
     step.status = Status(StatusCode::kUnavailable, "can be reached over tcp only: " + why);
   }
   state_ = State::kEnded;
-  if (kind == Step::Kind::kStayPlain) peer_ = Peer();
+  if (kind == Step::Kind::kStayOnPlainTcp) peer_ = Peer();
   unread_ = received_.TakeRest();
   steps_.push_back(std::move(step));
 }

@@ -14,9 +14,9 @@ namespace {
 // Tickets that wait for a call to one server, at most; the oldest are forgotten, and what they hold
 // goes with the server's last link.
 constexpr size_t kMostUntold = 4096;
-// For a server that is not connected. One that has retired the connection holds what it offered for
-// 20 s (grpc/tcp_endpoint.h), any other nothing.
-constexpr std::chrono::seconds kUntoldKept(30);
+// For a server that is not connected: longer than one that has retired the connection holds what it
+// offered. Any other holds nothing.
+constexpr std::chrono::seconds kUntoldKept = kAwayAfterRetirement + std::chrono::seconds(10);
 
 bool IsRetired(const Link& link) { return link.retires_after().count() > 0 && link.closed(); }
 
@@ -60,18 +60,18 @@ bool Node::Allows(const std::string& fabric) const {
 void Node::AddLink(std::shared_ptr<Link> link) {
   if (options_.exports != nullptr) options_.exports->Prepare(*link);
   // Whoever finds the link can offer to its peer.
-  if (link->end() == End::kServer) offers_.AddLink(link->peer());
+  const bool serves = link->end() == End::kServer;
+  if (serves) offers_.AddLink(link->peer());
   std::vector<uint64_t> untold;
   std::vector<std::shared_ptr<Link>> retired;
   {
     std::lock_guard<std::mutex> lock(mu_);
-    for (const std::shared_ptr<Link>& one : links_) {
-      // This process's own connection to the peer does not bring the peer back.
-      if (link->end() == End::kServer && one->peer() == link->peer() && IsRetired(*one)) {
-        retired.push_back(one);
+    if (serves) {
+      // A peer that was away is back. This process's own connection to it says nothing of that.
+      for (const std::shared_ptr<Link>& one : links_) {
+        if (one->peer() == link->peer() && IsRetired(*one)) retired.push_back(one);
       }
-    }
-    if (link->end() == End::kClient) {
+    } else {
       paths_[link->address()] = link->fabric();
       const auto found = untold_.find(link->peer());
       if (found != untold_.end()) {

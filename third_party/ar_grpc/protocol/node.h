@@ -34,6 +34,9 @@ struct Counters {
   uint64_t links = 0;  // without those that were retired
 };
 
+// A peer whose connection was retired, and that has been away for so long, does not come back.
+inline constexpr std::chrono::seconds kAwayAfterRetirement{20};
+
 // One participant: a server with the channels it opens, or a bare client. It knows its links, what
 // it offers to whom, and what it remembers of servers. Nothing of it is the process's: two nodes
 // live in one process, and know each other as two processes would. Thread-safe.
@@ -57,9 +60,10 @@ class Node : public std::enable_shared_from_this<Node> {
   const Selector* selector() const { return options_.selector.get(); }
 
   void AddLink(std::shared_ptr<Link> link);
-  // Closes a link that retires when its connection has been, and leaves what is offered to its peer
-  // as it is: the peer is to come back, and brings in the rest then. Its next link takes the place
-  // of this one; whoever calls this removes it after a while, for a peer that does not come back.
+  // The connection of `link` was retired: closed so that its peer makes a better one. The link is
+  // closed, and what is offered to the peer stays, which fetches it over its next link. AddLink of
+  // that one removes this one; the caller does after kAwayAfterRetirement, for a peer that stays
+  // away.
   void LinkRetired(const std::shared_ptr<Link>& link);
   // Closes the link, and once the peer cannot read over it any more, lets go what was offered to
   // its peer if it was the peer's last link. What is let go is destroyed without a lock. Releases

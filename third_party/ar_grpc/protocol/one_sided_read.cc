@@ -106,18 +106,18 @@ class LateRead : public std::enable_shared_from_this<LateRead> {
           read_.target.keep,
           [self = shared_from_this(), done](Status status) { done(std::move(status)); });
     }
-    const std::shared_ptr<uint8_t> landing = Allocate(length);
-    if (landing == nullptr) {
+    const std::shared_ptr<uint8_t> bounce = Allocate(length);
+    if (bounce == nullptr) {
       return done({StatusCode::kResourceExhausted,
                    "no memory for " + std::to_string(length) + " bytes on their way"});
     }
     read_.link->connection()->Get(
-        read_.from.key, read_.from.offset + offset, landing.get(), length, landing,
-        [self = shared_from_this(), landing, offset, length, done](Status status) {
+        read_.from.key, read_.from.offset + offset, bounce.get(), length, bounce,
+        [self = shared_from_this(), bounce, offset, length, done](Status status) {
           if (!status.ok()) return done(std::move(status));
           // A fabric's thread must not be kept by a copy.
-          const auto copy = [self, landing, offset, length, done] {
-            done(self->Copy(landing.get(), offset, length));
+          const auto copy = [self, bounce, offset, length, done] {
+            done(self->Copy(bounce.get(), offset, length));
           };
           if (!self->read_.run_in_pool || !self->read_.run_in_pool(copy)) copy();
         });

@@ -27,7 +27,7 @@ struct TargetBuffer {
 // not run, as no thread could be had.
 using RunInPool = std::function<bool(std::function<void()> task)>;
 // Memory for bytes on their way; nullptr where none is left.
-using AllocateLanding = std::function<std::shared_ptr<uint8_t>(uint64_t size)>;
+using AllocateBounceBuffer = std::function<std::shared_ptr<uint8_t>(uint64_t size)>;
 
 // Larger reads are left to the pool: the thread that received the offer polls for others.
 inline constexpr uint64_t kReadHere = uint64_t{4} << 20;
@@ -38,7 +38,7 @@ struct OneSidedRead {
   TargetBuffer target;
   std::shared_ptr<WriteGate> gate;
   RunInPool run_in_pool;           // may be empty
-  AllocateLanding allocate;        // may be empty: plain memory
+  AllocateBounceBuffer allocate;   // may be empty: plain memory
   int most_copiers = kMaxCopiers;  // threads that copy at the same time
   // Over a fabric that answers later: the size of an operation, and how many are under way.
   ChunkPlan parts{kLargestPartBytes, kFewestInFlight};
@@ -50,7 +50,7 @@ struct OneSidedRead {
 //
 // Over a connection with inline_get as many threads as are free copy parts straight into the
 // target, under the gate. Over others a part may be written after the gate was closed: so it goes
-// into memory that is kept until then, the target's or a landing buffer that is copied under the
+// into memory that is kept until then, the target's or a bounce buffer that is copied under the
 // gate.
 void StartOneSidedRead(OneSidedRead read, std::function<void(const Status&)> done);
 

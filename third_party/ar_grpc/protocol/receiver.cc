@@ -230,7 +230,8 @@ void Receiver::Release(const std::shared_ptr<Link>& link, const NodeId& server) 
 }
 
 void Receiver::ReleaseByCall(const NodeId& server, uint64_t ticket) {
-  // Not this: who makes calls may be the last to hold it.
+  // `lost` holds the node and not this Receiver, which owns the caller: were it the last to hold
+  // it, the caller would be destroyed within a call of its own.
   options_.caller->Release({ask_.receiver, ticket, 0, 0}, [node = options_.node, server, ticket] {
     node->KeepUntold(server, {ticket});
   });

@@ -24,7 +24,7 @@ namespace ar_grpc::protocol {
 class ChunkCaller {
  public:
   // Where a chunk's bytes go: all of them between the gate's BeginWrite and EndWrite, or none.
-  struct Landing {
+  struct Target {
     uint8_t* into = nullptr;
     uint64_t size = 0;
     std::shared_ptr<WriteGate> gate;
@@ -34,7 +34,7 @@ class ChunkCaller {
   // within the returned function. That cancels the call; it may be called at any time, also after
   // the call's end. `timeout_ms` 0: none of its own. Where the call cannot be started that is its
   // outcome.
-  virtual std::function<void()> Start(const ChunkRequest& request, Landing landing,
+  virtual std::function<void()> Start(const ChunkRequest& request, Target target,
                                       int64_t timeout_ms, std::function<void(Status)> done) = 0;
   // Starts a call that releases a ticket. `lost` runs where it may not have arrived, perhaps before
   // this returns, on any thread.
@@ -71,9 +71,9 @@ class Receiver : public std::enable_shared_from_this<Receiver> {
   struct Options {
     std::shared_ptr<Node> node;
     std::shared_ptr<ChunkCaller> caller;
-    std::string task;          // the sender's, to be remembered with its node
-    RunInPool run_in_pool;     // may be empty: all is done in the threads that call
-    AllocateLanding allocate;  // may be empty: plain memory
+    std::string task;               // the sender's, to be remembered with its node
+    RunInPool run_in_pool;          // may be empty: all is done in the threads that call
+    AllocateBounceBuffer allocate;  // may be empty: plain memory
     int most_copiers = kMaxCopiers;
     // How calls fetch what cannot be read; without it, as the stream's figures say.
     std::optional<ChunkPlan> chunks;

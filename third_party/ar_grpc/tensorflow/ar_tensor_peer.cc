@@ -30,12 +30,12 @@ class Calls final : public protocol::ChunkCaller {
  public:
   explicit Calls(std::shared_ptr<const TensorCaller> caller) : caller_(std::move(caller)) {}
 
-  std::function<void()> Start(const protocol::ChunkRequest& request, Landing landing,
+  std::function<void()> Start(const protocol::ChunkRequest& request, Target target,
                               int64_t timeout_ms, std::function<void(Status)> done) override {
     tensorflow::RecvTensorRequest message;
     Pack(request, message.mutable_transport_options());
     auto chunk = std::make_shared<TensorCaller::Chunk>(
-        TensorCaller::Chunk{landing.into, landing.size, std::move(landing.gate)});
+        TensorCaller::Chunk{target.into, target.size, std::move(target.gate)});
     auto options = std::make_shared<tensorflow::CallOptions>();
     if (timeout_ms > 0) options->SetTimeout(timeout_ms);
     caller_->call(options.get(), message, chunk.get(),

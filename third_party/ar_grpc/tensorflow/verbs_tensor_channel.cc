@@ -138,15 +138,15 @@ bool VerbsTensorChannel::OfferBuffer(const tensorflow::RecvBufRequest& request,
     return false;
   }
   // Whoever lets it go last tells that the buffer was sent, unless it was never held.
-  struct Kept {
+  struct HeldBuffer {
     Tensor tensor;
     tensorflow::StatusCallback sent;
     std::atomic<bool> held{false};
-    ~Kept() {
+    ~HeldBuffer() {
       if (held && sent) sent(tensorflow::OkStatus());
     }
   };
-  const auto kept = std::make_shared<Kept>();
+  const auto kept = std::make_shared<HeldBuffer>();
   kept->tensor = tensor;
   kept->sent = std::move(sent);
   const tensorflow::StringPiece bytes = tensor.tensor_data();

@@ -82,7 +82,7 @@ Status MakeEnds(const ContextId (&contexts)[2], RingConnection::Parts (&ends)[2]
   if (!doorbells.ok()) return doorbells.status();
   for (int end = 0; end < 2; ++end) {
     ends[end].memory = *memory;
-    ends[end].role = end == 0 ? Role::kConnector : Role::kAcceptor;
+    ends[end].end = end == 0 ? RingEnd::kConnector : RingEnd::kAcceptor;
     ends[end].remote = std::make_shared<LinkMemory>(link, end, contexts[end]);
     ends[end].put = true;
     ends[end].doorbell = std::move((*doorbells)[static_cast<size_t>(end)]);

@@ -52,7 +52,7 @@ Status Malformed() {
 
 }  // namespace
 
-std::string Encode(const Request& request) {
+std::string Encode(const AttachRequest& request) {
   Writer writer = StartPacket(request.version, kRequest);
   writer.Put(request.token);
   writer.Put(request.ring_bytes);
@@ -60,7 +60,7 @@ std::string Encode(const Request& request) {
   return writer.Take();
 }
 
-std::string Encode(const Answer& answer) {
+std::string Encode(const AttachAnswer& answer) {
   Writer writer = StartPacket(answer.version, kAnswer);
   writer.Put(static_cast<uint32_t>(answer.status.code()));
   if (answer.version == kOldVersion) writer.Put(answer.region_bytes);
@@ -74,9 +74,9 @@ std::string Encode(const Announcement& announcement) {
   return writer.Take();
 }
 
-StatusOr<Request> DecodeRequest(const std::string& bytes) {
+StatusOr<AttachRequest> DecodeRequest(const std::string& bytes) {
   Reader reader(bytes);
-  Request request;
+  AttachRequest request;
   if (Status status = TakeHeader(&reader, kRequest, &request.version); !status.ok()) return status;
   const bool old = request.version == kOldVersion;
   if (!reader.Get(&request.token) || !reader.Get(&request.ring_bytes) ||
@@ -86,9 +86,9 @@ StatusOr<Request> DecodeRequest(const std::string& bytes) {
   return request;
 }
 
-StatusOr<Answer> DecodeAnswer(const std::string& bytes) {
+StatusOr<AttachAnswer> DecodeAnswer(const std::string& bytes) {
   Reader reader(bytes);
-  Answer answer;
+  AttachAnswer answer;
   if (Status status = TakeHeader(&reader, kAnswer, &answer.version); !status.ok()) return status;
   const bool old = answer.version == kOldVersion;
   uint32_t code = 0;

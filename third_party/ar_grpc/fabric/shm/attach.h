@@ -34,14 +34,14 @@ inline constexpr uint16_t kVersion = 2;
 inline constexpr uint16_t kOldVersion = 1;
 inline constexpr size_t kLargestText = 512;
 
-struct Request {
+struct AttachRequest {
   uint16_t version = kVersion;
   Token token{};
   uint64_t ring_bytes = 0;
   uint64_t region_bytes = 0;  // version 1 only
 };
 
-struct Answer {
+struct AttachAnswer {
   uint16_t version = kVersion;
   Status status;
   uint64_t region_bytes = 0;  // version 1 only
@@ -52,12 +52,12 @@ struct Announcement {
   uint64_t bytes = 0;
 };
 
-std::string Encode(const Request& request);
-std::string Encode(const Answer& answer);
+std::string Encode(const AttachRequest& request);
+std::string Encode(const AttachAnswer& answer);
 std::string Encode(const Announcement& announcement);
 // kInvalidArgument for what is no such packet, kUnimplemented for a version that is not known.
-StatusOr<Request> DecodeRequest(const std::string& bytes);
-StatusOr<Answer> DecodeAnswer(const std::string& bytes);
+StatusOr<AttachRequest> DecodeRequest(const std::string& bytes);
+StatusOr<AttachAnswer> DecodeAnswer(const std::string& bytes);
 StatusOr<Announcement> DecodeAnnouncement(const std::string& bytes);
 // Whether a packet says that it is one.
 bool IsAnnouncement(const std::string& bytes);

@@ -63,7 +63,7 @@ class Attempt : public std::enable_shared_from_this<Attempt> {
     memory_fd_ = std::move(memory->fd);
     parts_.memory = std::move(memory->data);
     parts_.ring_bytes = kRingBytes;
-    parts_.role = Role::kConnector;
+    parts_.end = RingEnd::kConnector;
     UniqueFd own;
     UniqueFd peers;
     if (Status status = MakeBell(&own, &passed_bell_); !status.ok()) return status;
@@ -104,7 +104,7 @@ class Attempt : public std::enable_shared_from_this<Attempt> {
 
   Status Ask() {
     if (Status status = CheckPeer(peer_->socket()); !status.ok()) return status;
-    Request request;
+    AttachRequest request;
     request.version = frame_.version;
     request.token = frame_.token;
     request.ring_bytes = kRingBytes;
@@ -133,7 +133,7 @@ class Attempt : public std::enable_shared_from_this<Attempt> {
   }
 
   Status CheckAnswer(const Packet& packet) const {
-    const StatusOr<Answer> answer = DecodeAnswer(packet.bytes);
+    const StatusOr<AttachAnswer> answer = DecodeAnswer(packet.bytes);
     if (!answer.ok()) return answer.status();
     if (!answer->status.ok()) return answer->status;
     if (answer->version != frame_.version) {

@@ -34,7 +34,7 @@ constexpr int kPauseMs = 100;
 constexpr int kAcceptsAtOnce = 64;
 
 // The connection's end that a request asks for, but for the peer's memory.
-StatusOr<RingConnection::Parts> PartsFor(const Request& request, std::vector<UniqueFd> fds) {
+StatusOr<RingConnection::Parts> PartsFor(const AttachRequest& request, std::vector<UniqueFd> fds) {
   const size_t expected = request.region_bytes > 0 ? 4 : 3;
   if (fds.size() != expected) return WrongCount(fds.size());
   const uint64_t ring_bytes = request.ring_bytes;
@@ -53,14 +53,14 @@ StatusOr<RingConnection::Parts> PartsFor(const Request& request, std::vector<Uni
   RingConnection::Parts parts;
   parts.memory = std::move(*memory);
   parts.ring_bytes = ring_bytes;
-  parts.role = Role::kAcceptor;
+  parts.end = RingEnd::kAcceptor;
   parts.doorbell = std::move(*doorbell);
   return parts;
 }
 
 // In version 1, which every connector understands, unless the peer's own is known.
 Status Refuse(int socket, Status status, uint16_t version = kOldVersion) {
-  Answer answer;
+  AttachAnswer answer;
   answer.version = version;
   answer.status = status;
   // The peer may be gone; then nobody waits for it.
@@ -171,7 +171,7 @@ class Acceptor : public std::enable_shared_from_this<Acceptor> {
   }
 
   void Attach(PeerSocket socket, Packet packet) {
-    const StatusOr<Request> request = DecodeRequest(packet.bytes);
+    const StatusOr<AttachRequest> request = DecodeRequest(packet.bytes);
     if (!request.ok()) {
       static_cast<void>(Refuse(socket.get(), request.status()));
       return;
@@ -187,7 +187,7 @@ class Acceptor : public std::enable_shared_from_this<Acceptor> {
     if (!parts.ok()) return done(Refuse(socket.get(), parts.status(), version));
     const auto peer = std::make_shared<PeerSegments>(std::move(socket));
     if (version != kOldVersion) parts->remote = peer;
-    Answer answer;
+    AttachAnswer answer;
     answer.version = version;
     // First the owner, then the peer, which may tell the owner at once that it is connected. A peer
     // that is gone by now leaves a connection that nobody uses.

@@ -18,11 +18,12 @@ namespace {
 // Outlives its Attachment while a thread connects.
 class Attempt : public std::enable_shared_from_this<Attempt> {
  public:
-  Attempt(std::shared_ptr<QueuePair> pair, const Device::Port& port, Role role, AttachEvents events)
-      : pair_(std::move(pair)), port_(port), role_(role), events_(std::move(events)) {}
+  Attempt(std::shared_ptr<QueuePair> pair, const Device::Port& port, AttachEnd end,
+          AttachEvents events)
+      : pair_(std::move(pair)), port_(port), end_(end), events_(std::move(events)) {}
 
   void Begin() {
-    if (role_ == Role::kServer) events_.send(Encode(pair_->Describe(port_)));
+    if (end_ == AttachEnd::kServer) events_.send(Encode(pair_->Describe(port_)));
   }
 
   void TakeFrame(const std::string& frame) {
@@ -84,7 +85,7 @@ class Attempt : public std::enable_shared_from_this<Attempt> {
   void Connect(const Hello& peer) {
     Status status = pair_->Connect(port_, peer);
     if (!status.ok()) return Finish(std::move(status));
-    if (role_ == Role::kServer) {
+    if (end_ == AttachEnd::kServer) {
       // The client may use its end as soon as it knows.
       if (!Advance(State::kConnecting, State::kReady)) return;
       events_.send(ReadyFrame());
@@ -108,7 +109,7 @@ class Attempt : public std::enable_shared_from_this<Attempt> {
 
   const std::shared_ptr<QueuePair> pair_;
   const Device::Port port_;
-  const Role role_;
+  const AttachEnd end_;
   const AttachEvents events_;
   uint64_t peer_seal_ = 0;  // set before kConnecting ends
   std::mutex mu_;
@@ -132,16 +133,16 @@ class VerbsAttachment final : public Attachment {
 
 }  // namespace
 
-StatusOr<std::unique_ptr<Attachment>> Attach(std::shared_ptr<Device> device, Role role,
+StatusOr<std::unique_ptr<Attachment>> Attach(std::shared_ptr<Device> device, AttachEnd end,
                                              AttachEvents events) {
   StatusOr<Device::Port> port = device->QueryPort();
   if (!port.ok()) return port.status();
   if (device->iwarp()) {
-    return AttachIwarp(std::move(device), *port, role == Role::kServer, std::move(events));
+    return AttachIwarp(std::move(device), *port, end == AttachEnd::kServer, std::move(events));
   }
   StatusOr<std::shared_ptr<QueuePair>> pair = QueuePair::Create(std::move(device));
   if (!pair.ok()) return pair.status();
-  auto attempt = std::make_shared<Attempt>(std::move(*pair), *port, role, std::move(events));
+  auto attempt = std::make_shared<Attempt>(std::move(*pair), *port, end, std::move(events));
   auto attachment = std::make_unique<VerbsAttachment>(attempt);
   attempt->Begin();
   return std::unique_ptr<Attachment>(std::move(attachment));

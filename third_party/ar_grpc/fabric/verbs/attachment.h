@@ -10,11 +10,11 @@
 
 namespace ar_grpc::fabric::verbs {
 
-enum class Role { kServer, kClient };
+enum class AttachEnd { kServer, kClient };
 
 // Three frames make a connection: the server's Hello, the client's, and the server's word that its
 // end takes operations.
-StatusOr<std::unique_ptr<Attachment>> Attach(std::shared_ptr<Device> device, Role role,
+StatusOr<std::unique_ptr<Attachment>> Attach(std::shared_ptr<Device> device, AttachEnd end,
                                              AttachEvents events);
 
 }  // namespace ar_grpc::fabric::verbs

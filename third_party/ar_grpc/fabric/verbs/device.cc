@@ -89,13 +89,13 @@ StatusOr<Device::Found> Device::FindAll(const Library& library, const Settings& 
     return Unusable(ErrnoStatus(errno, "listing RDMA devices").message());
   }
   Found found;
-  for (int i = 0; i < count; ++i) Look(library, list[i], settings, &found);
+  for (int i = 0; i < count; ++i) Examine(library, list[i], settings, &found);
   library.free_device_list(list);
   return found;
 }
 
-void Device::Look(const Library& library, abi::Device* device, const Settings& settings,
-                  Found* found) {
+void Device::Examine(const Library& library, abi::Device* device, const Settings& settings,
+                     Found* found) {
   Candidate candidate;
   candidate.device = library.get_device_name(device);
   std::shared_ptr<Device> opened;

@@ -118,8 +118,8 @@ class Device : public std::enable_shared_from_this<Device> {
 
   Device(const Library& library, abi::Context* context, std::string name, Settings settings);
   static StatusOr<Found> FindAll(const Library& library, const Settings& settings);
-  static void Look(const Library& library, abi::Device* device, const Settings& settings,
-                   Found* found);
+  static void Examine(const Library& library, abi::Device* device, const Settings& settings,
+                      Found* found);
   static StatusOr<std::shared_ptr<Device>> OpenBest(const Library& library,
                                                     const Settings& settings);
   // Fills in what depends on the device.

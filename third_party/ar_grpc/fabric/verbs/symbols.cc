@@ -24,7 +24,7 @@ Symbols::~Symbols() {
   if (handle_ != nullptr && !status_.ok()) dlclose(handle_);
 }
 
-void* Symbols::Look(const char* name, const char* version) {
+void* Symbols::Lookup(const char* name, const char* version) {
   if (!status_.ok()) return nullptr;
   void* const found = dlvsym(handle_, name, version);
   if (found == nullptr) {

@@ -24,13 +24,13 @@ class Symbols {
   }
   template <typename Function>
   void Find(Function* function, const char* name, const char* version) {
-    *function = reinterpret_cast<Function>(Look(name, version));
+    *function = reinterpret_cast<Function>(Lookup(name, version));
   }
   // kUnavailable: the library is not there; kUnimplemented: it lacks a function, which it names.
   const Status& status() const { return status_; }
 
  private:
-  void* Look(const char* name, const char* version);
+  void* Lookup(const char* name, const char* version);
 
   const char* const version_;
   std::string path_;

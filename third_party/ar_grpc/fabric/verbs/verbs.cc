@@ -93,10 +93,10 @@ class VerbsContext final : public Context {
   }
 
   StatusOr<std::unique_ptr<Attachment>> Accept(AttachEvents events) override {
-    return Begin(Role::kServer, std::move(events));
+    return Begin(AttachEnd::kServer, std::move(events));
   }
   StatusOr<std::unique_ptr<Attachment>> Connect(AttachEvents events) override {
-    return Begin(Role::kClient, std::move(events));
+    return Begin(AttachEnd::kClient, std::move(events));
   }
 
  private:
@@ -119,10 +119,10 @@ class VerbsContext final : public Context {
     return (*device)->QueryPort();
   }
 
-  StatusOr<std::unique_ptr<Attachment>> Begin(Role role, AttachEvents events) {
+  StatusOr<std::unique_ptr<Attachment>> Begin(AttachEnd end, AttachEvents events) {
     StatusOr<std::shared_ptr<Device>> device = OwnDevice();
     if (!device.ok()) return device.status();
-    return Attach(std::move(*device), role, std::move(events));
+    return Attach(std::move(*device), end, std::move(events));
   }
 
   std::shared_ptr<Opened> opened_;
