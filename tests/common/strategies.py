@@ -42,10 +42,11 @@ def leading_session(settings: dict[str, Any]) -> Any:
     return tf.compat.v1.Session(server.target, config=config)
 
 
-def broadcast_ends(settings: dict[str, Any], value: float) -> Callable[[int, float], list[float]]:
+def broadcast_ends(settings: dict[str, Any], value: float) -> Callable[..., list[float]]:
     """Of broadcasts from task 1 to task 0, this task's ends: each task runs its own, in a session
     on its own server. What is returned takes a broadcast's number and the seconds after which this
-    end gives up, and returns the least and the greatest of `size` values."""
+    end gives up, and returns the least and the greatest of `size` values; `traced` gets its
+    trace."""
     index, size = settings["index"], settings["size"]
     here = f"/job:worker/replica:0/task:{index}"
     config = tf.compat.v1.ConfigProto(device_filters=[here])
@@ -61,9 +62,13 @@ def broadcast_ends(settings: dict[str, Any], value: float) -> Callable[[int, flo
     together = tf.compat.v1.RunOptions()
     together.experimental.collective_graph_key = 1
 
-    def end(number: int, seconds: float) -> list[float]:
+    def end(number: int, seconds: float, traced: Any = None) -> list[float]:
         group = {"group_size": 2, "group_key": 1, "instance_key": number, "shape": [size]}
         group["timeout_seconds"] = seconds
+        options = tf.compat.v1.RunOptions()
+        options.CopyFrom(together)
+        if traced is not None:
+            options.trace_level = tf.compat.v1.RunOptions.FULL_TRACE
         with tf.Graph().as_default(), tf.device(f"{here}/device:CPU:0"):
             if index == 0:
                 values = tf.raw_ops.CollectiveBcastRecv(T=tf.float32, **group)
@@ -71,7 +76,9 @@ def broadcast_ends(settings: dict[str, Any], value: float) -> Callable[[int, flo
                 values = tf.raw_ops.CollectiveBcastSend(input=tf.fill([size], value), **group)
             ends = tf.stack([tf.reduce_min(values), tf.reduce_max(values)])
             with tf.compat.v1.Session(server.target, config=config) as session:
-                found: list[float] = session.run(ends, options=together).tolist()
+                found: list[float] = session.run(
+                    ends, options=options, run_metadata=traced
+                ).tolist()
         return found
 
     return end

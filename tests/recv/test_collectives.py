@@ -92,6 +92,21 @@ def test_a_cancel_that_comes_before_its_receive(fabric: str, tmp_path: Path) -> 
     check_unheard_cancel(AR, tmp_path, MIB, {"AR_GRPC_FABRICS": fabric})
 
 
+@pytest.mark.parametrize("fabric", ["shm", "tcp"])
+def test_a_trace_says_how_many_bytes_a_collective_received(fabric: str) -> None:
+    """Whichever way they came."""
+    spec = {"worker": [own_address() for _ in range(2)]}
+    settings = {"cluster": spec, "protocol": AR, "size": MIB, "steps": 2, "traced": True}
+    script = PROGRAMS.parents[1] / "common/broadcast_ends_main.py"
+    programs = [
+        Program(script, {**settings, "index": index}, {"AR_GRPC_FABRICS": fabric})
+        for index in range(2)
+    ]
+    receiver, sender = (outcome.result() for outcome in wait_together(programs, 100))
+    assert receiver == [[7.0, 7.0, 4 * MIB]] * 2
+    assert sender == [[7.0, 7.0]] * 2
+
+
 @pytest.mark.parametrize(
     "staged",
     [pytest.param(True, id="staged", marks=pytest.mark.slow), pytest.param(False, id="lent")],
