@@ -31,6 +31,8 @@ TARGETS: dict[str, Sequence[str]] = {
     "frame_stream": ["fabric/verbs/frame_stream.cc", "fabric/verbs/stream_frame.cc"],
     "handshake": ["base/random.cc", "protocol/handshake*.cc", "protocol/hello*.cc"],
     "hello": ["base/random.cc", "protocol/hello*.cc"],
+    "iwarp_frames": [f"fabric/verbs/{name}.cc" for name in ("address", "frame", "iwarp_frame")],
+    "mpi_messages": ["mpi/messages.cc"],
     "rendezvous": ["protocol/rendezvous_messages.cc"],
     "ring": ["fabric/ring.cc"],
     "shm_frames": [
@@ -38,6 +40,7 @@ TARGETS: dict[str, Sequence[str]] = {
         *(f"fabric/shm/{name}.cc" for name in ("attach", "meeting_socket", "peer_socket", "place")),
     ],
     "verbs_frames": [f"fabric/verbs/{name}.cc" for name in ("address", "frame", "remote_key")],
+    "verbs_messages": ["verbs/messages.cc"],
 }
 MANY = 1_000_000
 # Longer than anything that a parser takes whole, but a few frames in a row.
