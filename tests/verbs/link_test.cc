@@ -217,7 +217,7 @@ void FetchedTwice(const Subject& subject) {
   Transfer transfer(link, server);
   const Ask ask = transfer.Begin(0);
   Check(Value(server.sender().Hold(ask, {bytes->data(), kSize, bytes})).size == kSize, "not held");
-  const std::shared_ptr<LandingSlab::Block> block = Value(link.link->landing()->Take(kSize));
+  const std::shared_ptr<LandingPool::Block> block = Value(link.link->landing()->Take(kSize));
   const uint64_t name = link.link->NewTransfer();
   Awaited<StatusOr<uint64_t>> noted;
   const Destination destination = Value(link.link->Expect(name, block, noted.Setter()));
@@ -367,7 +367,7 @@ void Forged(const Subject& subject) {
   for (const std::string forgery : {"too much", "no note", "a stream"}) {
     fabric::testing::Pair pair = fabric::testing::Attach(*subject.context);
     std::atomic<bool> gone{false};
-    const auto landing = std::make_shared<LandingSlab>(subject.context);
+    const auto landing = std::make_shared<LandingPool>(subject.context);
     const auto link = Value(Link::Start(std::move(pair.connector), landing, [&] { gone = true; }));
     Awaited<StatusOr<uint64_t>> noted;
     static_cast<void>(Value(link->Expect(7, Value(landing->Take(100)), noted.Setter())));
@@ -383,7 +383,7 @@ void Forged(const Subject& subject) {
   }
   // A note for what nobody expects is none of ours; the next one counts.
   fabric::testing::Pair pair = fabric::testing::Attach(*subject.context);
-  const auto landing = std::make_shared<LandingSlab>(subject.context);
+  const auto landing = std::make_shared<LandingPool>(subject.context);
   const auto link = Value(Link::Start(std::move(pair.connector), landing, [] {}));
   Awaited<StatusOr<uint64_t>> noted;
   static_cast<void>(Value(link->Expect(7, Value(landing->Take(100)), noted.Setter())));
@@ -396,7 +396,7 @@ void Forged(const Subject& subject) {
 // More notes at once than the fabric has room for: they wait, and come in their order.
 void ManyNotes(const Subject& subject) {
   fabric::testing::Pair pair = fabric::testing::Attach(*subject.context);
-  const auto landing = std::make_shared<LandingSlab>(subject.context);
+  const auto landing = std::make_shared<LandingPool>(subject.context);
   const auto receiver = Value(Link::Start(std::move(pair.connector), landing, [] {}));
   const auto sender = Value(Link::Start(std::move(pair.acceptor), nullptr, [] {}));
   constexpr uint64_t kMany = 3000;
@@ -414,24 +414,24 @@ void ManyNotes(const Subject& subject) {
 }
 
 // Segments grow with what is asked for, are shared by blocks, and go back beyond what is kept.
-void LandingGrows(const Subject& subject) {
-  const auto landing = std::make_shared<LandingSlab>(subject.context);
+void LandingPoolGrows(const Subject& subject) {
+  const auto landing = std::make_shared<LandingPool>(subject.context);
   Check(landing->TakeRegistered(1) == nullptr, "room where there is none");
   auto small = Value(landing->Take(1));
-  Check(landing->registered_bytes() == LandingSlab::kFirstSegment, "the first segment's size");
+  Check(landing->registered_bytes() == LandingPool::kFirstSegment, "the first segment's size");
   auto next = landing->TakeRegistered(100000);
   Check(next != nullptr && next->registration() == small->registration(), "another segment");
   Check(next->offset() >= 1 && next->offset() != small->offset(), "a block that is taken");
   auto large = Value(landing->Take(70 * kMiB));
-  Check(landing->registered_bytes() == LandingSlab::kFirstSegment + 70 * kMiB,
+  Check(landing->registered_bytes() == LandingPool::kFirstSegment + 70 * kMiB,
         "a large one's size");
   auto more = Value(landing->Take(70 * kMiB));
   large.reset();
-  Check(landing->registered_bytes() == LandingSlab::kFirstSegment + 140 * kMiB, "not kept");
+  Check(landing->registered_bytes() == LandingPool::kFirstSegment + 140 * kMiB, "not kept");
   more.reset();
   small.reset();
   next.reset();
-  Check(landing->registered_bytes() <= LandingSlab::kMostFree, "too much is kept");
+  Check(landing->registered_bytes() <= LandingPool::kMostFree, "too much is kept");
 }
 
 struct Case {
@@ -449,7 +449,7 @@ constexpr Case kCases[] = {
     {"introductions", Introductions},
     {"forged", Forged},
     {"many notes", ManyNotes},
-    {"landing", LandingGrows},
+    {"landing pool", LandingPoolGrows},
     {"twice at once", TwiceAtOnce},
     {"fetched twice", FetchedTwice},
     {"lost drops", LostDrops},

@@ -337,7 +337,7 @@ class Others {
   }
 
  private:
-  std::vector<std::shared_ptr<LandingSlab::Block>> blocks_;
+  std::vector<std::shared_ptr<LandingPool::Block>> blocks_;
 };
 
 // Gives all up while they are written, and has other memory at once.

@@ -34,7 +34,7 @@ constexpr size_t kReadBlock = 64 * 1024;
 constexpr size_t kMostRead = size_t{1} << 20;
 // Messages that one turn takes; a peer that sends more does not keep a poller.
 constexpr size_t kMostMessages = 256;
-// More turns than a ring has room for messages.
+// So often are they taken for the last time: what a ring has room for, many times over.
 constexpr int kLastTurns = 64;
 
 // All gRPC errors of a connection say "unavailable", so that callers may retry.

@@ -94,7 +94,9 @@ std::shared_ptr<Receiver> Receiver::Create(Options options) {
 }
 
 Receiver::Receiver(Options options)
-    : options_(std::move(options)), ask_{options_.node->id(), NewTicket()} {}
+    : options_(std::move(options)),
+      ask_{options_.node->id(), NewTicket()},
+      gate_(options_.gate != nullptr ? options_.gate : std::make_shared<WriteGate>()) {}
 
 void Receiver::Start(const Offer& offer, TargetBuffer target, std::function<void(Status)> done) {
   target_ = std::move(target);

@@ -75,6 +75,8 @@ class Receiver : public std::enable_shared_from_this<Receiver> {
     RunInPool run_in_pool;          // may be empty: all is done in the threads that call
     AllocateBounceBuffer allocate;  // may be empty: plain memory
     int most_copiers = kMaxCopiers;
+    // Of a target that is the caller's, where more than this writes to it; may be empty.
+    std::shared_ptr<WriteGate> gate;
     // How calls fetch what cannot be read; without it, as the stream's figures say.
     std::optional<ChunkPlan> chunks;
   };
@@ -116,7 +118,7 @@ class Receiver : public std::enable_shared_from_this<Receiver> {
 
   const Options options_;
   const Ask ask_;
-  const std::shared_ptr<WriteGate> gate_ = std::make_shared<WriteGate>();
+  const std::shared_ptr<WriteGate> gate_;
   RunningCalls calls_;
   // Set by Start, before anything is under way.
   NodeId sender_{};

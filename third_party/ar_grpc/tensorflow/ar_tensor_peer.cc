@@ -60,8 +60,10 @@ class Calls final : public protocol::ChunkCaller {
 };
 
 std::shared_ptr<Receiver> NewReceiver(const std::shared_ptr<Node>& node,
-                                      const std::shared_ptr<const TensorCaller>& caller) {
+                                      const std::shared_ptr<const TensorCaller>& caller,
+                                      std::shared_ptr<protocol::WriteGate> gate) {
   Receiver::Options options;
+  options.gate = std::move(gate);
   options.node = node;
   options.caller = std::make_shared<Calls>(caller);
   options.task = caller->target;
@@ -86,8 +88,10 @@ std::shared_ptr<Receiver> NewReceiver(const std::shared_ptr<Node>& node,
 // options that Begin was given reaches whichever part of it is under way.
 class TensorReceive : public std::enable_shared_from_this<TensorReceive> {
  public:
-  TensorReceive(const std::shared_ptr<Node>& node, std::shared_ptr<const TensorCaller> caller)
-      : caller_(std::move(caller)), receiver_(NewReceiver(node, caller_)) {}
+  // `gate`: of a collective's buffer, else nullptr.
+  TensorReceive(const std::shared_ptr<Node>& node, std::shared_ptr<const TensorCaller> caller,
+                std::shared_ptr<protocol::WriteGate> gate)
+      : caller_(std::move(caller)), receiver_(NewReceiver(node, caller_, std::move(gate))) {}
 
   // Adds the question to a request.
   template <typename Request>
@@ -235,7 +239,7 @@ class ArTensorPeer final : public TensorPeer {
     if (!node_->HasHadLinks() || !IsHostMemory(response->device())) {
       return call(options, request, std::move(done));
     }
-    const auto receive = std::make_shared<TensorReceive>(node_, caller_);
+    const auto receive = std::make_shared<TensorReceive>(node_, caller_, nullptr);
     tensorflow::RecvTensorRequest asking = request;
     receive->Ask(&asking);
     call(receive->Begin(options), asking,
@@ -253,9 +257,9 @@ class ArTensorPeer final : public TensorPeer {
       return TensorPeer::ReceiveBuffer(options, std::move(request), response, std::move(call),
                                        std::move(done));
     }
-    const auto receive = std::make_shared<TensorReceive>(node_, caller_);
-    receive->Ask(request.get());
     const std::shared_ptr<protocol::WriteGate> gate = ScopedBufferGate::Current();
+    const auto receive = std::make_shared<TensorReceive>(node_, caller_, gate);
+    receive->Ask(request.get());
     tensorflow::CallOptions* const own = receive->Begin(options);
     // Only from here on is every cancel heard.
     if (gate->closed()) receive->Cancel();

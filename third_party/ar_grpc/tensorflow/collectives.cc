@@ -13,6 +13,7 @@
 #include "tensorflow/core/distributed_runtime/device_resolver_distributed.h"
 #include "tensorflow/core/distributed_runtime/rpc_collective_executor_mgr.h"
 #include "tensorflow/core/framework/cancellation.h"
+#include "tensorflow/core/platform/errors.h"
 #include "tensorflow/core/platform/refcount.h"
 #include "third_party/ar_grpc/protocol/write_gate.h"
 #include "third_party/ar_grpc/tensorflow/collective_buffer.h"
@@ -84,17 +85,19 @@ class RemoteAccess final : public tensorflow::CollectiveRemoteAccessDistributed 
                     const tensorflow::StatusCallback& done) override {
     // Its callbacks refer to this, which the executor owns.
     executor_->Ref();
-    const std::shared_ptr<Receive> receive = Receive::In(cancellation_manager);
-    bool aborted;
+    std::shared_ptr<Receive> receive;
     {
       std::lock_guard<std::mutex> lock(mu_);
-      receives_.insert(receive);
-      aborted = aborted_;
+      // After an abort the step may be freed, with its cancellation manager and `to_tensor`.
+      if (!aborted_) {
+        receive = Receive::In(cancellation_manager);
+        receives_.insert(receive);
+      }
     }
-    // One that begins beside the abort, which did not see it: the step may be freed as well.
-    if (aborted) {
-      receive->LeaveStep();
-      receive->Cancel();
+    if (receive == nullptr) {
+      done(tensorflow::errors::Cancelled("collective ops already aborted"));
+      executor_->Unref();
+      return;
     }
     const ScopedBufferGate scope(receive->gate());
     CollectiveRemoteAccessDistributed::RecvFromPeer(
@@ -111,8 +114,9 @@ class RemoteAccess final : public tensorflow::CollectiveRemoteAccessDistributed 
         });
   }
 
-  // Cancels all receives and parts them from the step's cancellation manager. That and the memory
-  // that they receive into may be freed after this.
+  // Cancels all receives and parts them from the step's cancellation manager. That, and the memory
+  // that they receive into from other processes, may be freed after this. TensorFlow's own copies
+  // within this process, from a peer of it or to a device, are not waited for.
   void StartAbort(const Status& status) override {
     std::set<std::shared_ptr<Receive>> receives;
     {

@@ -248,7 +248,8 @@ class MpiTensorPeer final : public TensorPeer {
                      tensorflow::StatusCallback done) override {
     if (!IsHostMemory(*request)) {
       notice_.ReceivedForDevice(*request);
-      return call(options, *request, std::move(done));
+      return TensorPeer::ReceiveBuffer(options, std::move(request), response, std::move(call),
+                                       std::move(done));
     }
     std::make_shared<BufferReceive>(channel_, caller_, options, std::move(done), std::move(request),
                                     response, std::move(call))

@@ -12,15 +12,15 @@
 
 namespace ar_grpc {
 
-// Tells the log once that a channel of `protocol` leaves buffers of collectives to gRPC, which is
-// slower and for which nobody asked. Thread-safe.
+// Tells the log that `protocol` leaves buffers of collectives to gRPC, which is slower and for
+// which nobody asked: once for each of these. Thread-safe.
 class OverGrpcNotice {
  public:
   explicit OverGrpcNotice(absl::string_view protocol) : protocol_(protocol) {}
 
-  // The memory is one that the channel cannot write to, as a GPU's.
+  // What a device receives, a GPU for example, TensorFlow itself copies to it.
   void ReceivedForDevice(const tensorflow::RecvBufRequest& request) {
-    Say(absl::StrCat("what ", request.dst_device(), " receives is not host memory"));
+    Say(absl::StrCat("what ", request.dst_device(), " receives goes to a device"));
   }
   // The receiving peer speaks another protocol.
   void SentToOther(const tensorflow::RecvBufRequest& request) {

@@ -15,6 +15,7 @@
 #include "tensorflow/core/util/device_name_utils.h"
 #include "third_party/ar_grpc/protocol/cost_model.h"
 #include "third_party/ar_grpc/tensorflow/collective_buffer.h"
+#include "third_party/ar_grpc/tensorflow/receive_call.h"
 
 namespace ar_grpc {
 namespace {
@@ -58,12 +59,16 @@ void TensorPeer::ReceiveBuffer(tensorflow::CallOptions* options,
                                tensorflow::RecvBufResponse* response,
                                Call<tensorflow::RecvBufRequest> call,
                                tensorflow::StatusCallback done) {
-  if (!IsHostMemory(*request)) return call(options, *request, std::move(done));
-  call(options, *request,
-       [request, response, gate = ScopedBufferGate::Current(),
-        done = std::move(done)](const tensorflow::Status& status) {
-         done(status.ok() ? ToTensorFlow(TakeBytes(*request, gate.get(), response)) : status);
-       });
+  const std::shared_ptr<protocol::WriteGate> gate = ScopedBufferGate::Current();
+  const auto waiter = std::make_shared<Waiter>(options, std::move(done));
+  waiter->OnCancel([waiter] { waiter->CancelCall(); });
+  call(
+      waiter->call_options(), *request,
+      [request, response, gate, waiter](const tensorflow::Status& status) {
+        waiter->End(status.ok() ? ToTensorFlow(TakeBytes(*request, gate.get(), response)) : status);
+      });
+  // A cancel that came before the call could be cancelled.
+  if (gate->closed()) waiter->CancelCall();
 }
 
 const std::shared_ptr<TensorChannel>& TensorChannel::InResponses() {
@@ -112,7 +117,7 @@ bool IsHostMemory(tensorflow::DeviceBase* device) {
 }
 
 bool IsHostMemory(const tensorflow::RecvBufRequest& request) {
-  // buf_ptr is where the tensor lies, on whatever device.
+  // For a device buf_ptr may be on it, or in host memory that TensorFlow copies to it.
   tensorflow::DeviceNameUtils::ParsedName device;
   return tensorflow::DeviceNameUtils::ParseFullName(request.dst_device(), &device) &&
          device.type == tensorflow::DEVICE_CPU;

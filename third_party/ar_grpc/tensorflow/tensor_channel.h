@@ -69,9 +69,9 @@ class TensorPeer {
                              tensorflow::TensorResponse* response,
                              Call<tensorflow::RecvTensorRequest> call,
                              tensorflow::StatusCallback done);
-  // The same for a collective's buffer: the bytes are where `request` says, or in the response,
-  // which has transport_options then: those for a device. A buffer of host memory is written to by
-  // way of its gate alone (collective_buffer.h), which is this thread's ScopedBufferGate.
+  // The same for a collective's buffer: the bytes are where `request` says. They are written there
+  // by way of the buffer's gate alone, which is this thread's ScopedBufferGate
+  // (collective_buffer.h).
   virtual void ReceiveBuffer(tensorflow::CallOptions* options,
                              std::shared_ptr<tensorflow::RecvBufRequest> request,
                              tensorflow::RecvBufResponse* response,

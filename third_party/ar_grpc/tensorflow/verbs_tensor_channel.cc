@@ -146,12 +146,12 @@ bool VerbsTensorChannel::OfferBuffer(const tensorflow::RecvBufRequest& request,
       if (held && sent) sent(tensorflow::OkStatus());
     }
   };
-  const auto kept = std::make_shared<HeldBuffer>();
-  kept->tensor = tensor;
-  kept->sent = std::move(sent);
+  const auto buffer = std::make_shared<HeldBuffer>();
+  buffer->tensor = tensor;
+  buffer->sent = std::move(sent);
   const tensorflow::StringPiece bytes = tensor.tensor_data();
-  const StatusOr<verbs::Held> held = sender_->Hold(*ask, {bytes.data(), bytes.size(), kept});
-  kept->held = held.ok();
+  const StatusOr<verbs::Held> held = sender_->Hold(*ask, {bytes.data(), bytes.size(), buffer});
+  buffer->held = held.ok();
   *status = ToTensorFlow(held.status());
   if (!held.ok()) return false;
   Pack(*held, response->mutable_transport_options());

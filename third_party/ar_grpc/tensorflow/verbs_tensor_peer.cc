@@ -242,7 +242,8 @@ class VerbsTensorPeer final : public TensorPeer {
                      tensorflow::StatusCallback done) override {
     if (!IsHostMemory(*request)) {
       notice_.ReceivedForDevice(*request);
-      return call(options, *request, std::move(done));
+      return TensorPeer::ReceiveBuffer(options, std::move(request), response, std::move(call),
+                                       std::move(done));
     }
     std::make_shared<BufferReceive>(link_, options, std::move(done), std::move(request), response,
                                     std::move(call))

@@ -127,7 +127,7 @@ class Introduction : public std::enable_shared_from_this<Introduction> {
     if (attachment) static_cast<void>(StartOnReactor([gone = std::move(attachment)] {}));
     if (!connection.ok()) return made_(connection.status());
     StatusOr<std::shared_ptr<Link>> link =
-        Link::Start(std::move(*connection), std::make_shared<LandingSlab>(context_), ended_);
+        Link::Start(std::move(*connection), std::make_shared<LandingPool>(context_), ended_);
     if (!link.ok()) return made_(link.status());
     made_(NamedLink{name_, std::move(*link)});
   }

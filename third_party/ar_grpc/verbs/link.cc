@@ -24,7 +24,7 @@ Counts& AllCounts() {
 }
 
 StatusOr<std::shared_ptr<Link>> Link::Start(std::unique_ptr<fabric::Connection> connection,
-                                            std::shared_ptr<LandingSlab> landing,
+                                            std::shared_ptr<LandingPool> landing,
                                             std::function<void()> ended) {
   const fabric::Capabilities can = connection->capabilities();
   if (!can.put || !can.stream) {
@@ -68,7 +68,7 @@ Status Link::status() const {
   return status_;
 }
 
-StatusOr<Destination> Link::Expect(uint64_t transfer, std::shared_ptr<LandingSlab::Block> block,
+StatusOr<Destination> Link::Expect(uint64_t transfer, std::shared_ptr<LandingPool::Block> block,
                                    Noted noted) {
   StatusOr<fabric::Key> key = connection_->Export(block->registration());
   if (!key.ok()) return key.status();

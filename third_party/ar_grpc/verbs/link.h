@@ -12,7 +12,7 @@
 
 #include "third_party/ar_grpc/base/status.h"
 #include "third_party/ar_grpc/fabric/fabric.h"
-#include "third_party/ar_grpc/verbs/landing_slab.h"
+#include "third_party/ar_grpc/verbs/landing_pool.h"
 #include "third_party/ar_grpc/verbs/messages.h"
 
 namespace ar_grpc::verbs {
@@ -50,12 +50,12 @@ class Link : public std::enable_shared_from_this<Link> {
 
   // `ended` runs once, when the device has given up the connection, holding no lock.
   static StatusOr<std::shared_ptr<Link>> Start(std::unique_ptr<fabric::Connection> connection,
-                                               std::shared_ptr<LandingSlab> landing,
+                                               std::shared_ptr<LandingPool> landing,
                                                std::function<void()> ended);
   ~Link();
   Link(const Link&) = delete;
 
-  const std::shared_ptr<LandingSlab>& landing() const { return landing_; }
+  const std::shared_ptr<LandingPool>& landing() const { return landing_; }
   // kOk, or why nothing can be moved over it any more.
   Status status() const;
 
@@ -64,7 +64,7 @@ class Link : public std::enable_shared_from_this<Link> {
   // A name for a transfer, not 0.
   uint64_t NewTransfer() { return ++last_transfer_; }
   // Lets the peer write to `block`, which it is to be told of; `noted` tells what became of it.
-  StatusOr<Destination> Expect(uint64_t transfer, std::shared_ptr<LandingSlab::Block> block,
+  StatusOr<Destination> Expect(uint64_t transfer, std::shared_ptr<LandingPool::Block> block,
                                Noted noted);
   // Nobody waits any more, and `noted` does not run unless it runs now. The block stays taken until
   // the peer has said that it is through with it. false: it has said so.
@@ -88,11 +88,11 @@ class Link : public std::enable_shared_from_this<Link> {
 
  private:
   struct Expected {
-    std::shared_ptr<LandingSlab::Block> block;
+    std::shared_ptr<LandingPool::Block> block;
     Noted noted;  // empty: nobody waits
   };
 
-  Link(std::shared_ptr<LandingSlab> landing, std::function<void()> ended)
+  Link(std::shared_ptr<LandingPool> landing, std::function<void()> ended)
       : landing_(std::move(landing)), ended_(std::move(ended)) {
     ++AllCounts().links;
   }
@@ -112,7 +112,7 @@ class Link : public std::enable_shared_from_this<Link> {
   Expected TakeOut(std::map<uint64_t, Expected>::iterator found);
   void OnGone();
 
-  const std::shared_ptr<LandingSlab> landing_;
+  const std::shared_ptr<LandingPool> landing_;
   std::function<void()> ended_;  // until OnGone
   std::atomic<uint64_t> last_transfer_{0};
   // Since the last note, of any kind. A process that was stopped for long counts it as one.

@@ -16,7 +16,7 @@ constexpr int kNoteMs = 10000;
 
 }  // namespace
 
-StatusOr<Destination> Receive::Offer(uint64_t transfer, std::shared_ptr<LandingSlab::Block> block) {
+StatusOr<Destination> Receive::Offer(uint64_t transfer, std::shared_ptr<LandingPool::Block> block) {
   {
     std::lock_guard<std::mutex> lock(mu_);
     transfer_ = transfer;
@@ -28,7 +28,7 @@ StatusOr<Destination> Receive::Offer(uint64_t transfer, std::shared_ptr<LandingS
         self->OnNote(transfer, std::move(note));
       });
   if (destination.ok()) return destination;
-  std::shared_ptr<LandingSlab::Block> refused;  // ends without the lock
+  std::shared_ptr<LandingPool::Block> refused;  // ends without the lock
   std::lock_guard<std::mutex> lock(mu_);
   refused.swap(block_);
   return destination;
@@ -73,7 +73,7 @@ void Receive::OnHeld(const Held& held) {
   // Of what was offered first the sender has said that it does not write there, or will say so.
   GiveUp();
   if (!Wanted()) return Drop(asked_);
-  StatusOr<std::shared_ptr<LandingSlab::Block>> block = link_.link->landing()->Take(held.size);
+  StatusOr<std::shared_ptr<LandingPool::Block>> block = link_.link->landing()->Take(held.size);
   Fetch fetch;
   fetch.link = link_.name;
   fetch.asked = asked_;
@@ -132,7 +132,7 @@ void Receive::MakeDrop(const DropCall& call, const std::shared_ptr<Link>& link,
 
 void Receive::GiveUp() {
   uint64_t transfer = 0;
-  std::shared_ptr<LandingSlab::Block> block;  // ends without the lock
+  std::shared_ptr<LandingPool::Block> block;  // ends without the lock
   {
     std::lock_guard<std::mutex> lock(mu_);
     transfer = std::exchange(transfer_, 0);

@@ -21,7 +21,7 @@ class Receive : public std::enable_shared_from_this<Receive> {
  public:
   // The bytes, in memory of the link's landing that is this transfer's as long as `block` lives.
   struct Arrived {
-    std::shared_ptr<LandingSlab::Block> block;
+    std::shared_ptr<LandingPool::Block> block;
     uint64_t size = 0;
   };
   // Runs once after OnWritten or OnHeld, on any thread, holding no lock. It must not block.
@@ -54,7 +54,7 @@ class Receive : public std::enable_shared_from_this<Receive> {
 
  private:
   // Lets the peer write to `block`, for this transfer.
-  StatusOr<Destination> Offer(uint64_t transfer, std::shared_ptr<LandingSlab::Block> block);
+  StatusOr<Destination> Offer(uint64_t transfer, std::shared_ptr<LandingPool::Block> block);
   static constexpr int kDropTries = 5;
   static constexpr int kDropAgainMs = 1000;
 
@@ -77,7 +77,7 @@ class Receive : public std::enable_shared_from_this<Receive> {
   Done done_;              // empty: it has ended
   uint64_t asked_ = 0;     // set by Begin
   uint64_t transfer_ = 0;  // whose note counts: of what was asked, or of what is fetched
-  std::shared_ptr<LandingSlab::Block> block_;
+  std::shared_ptr<LandingPool::Block> block_;
   std::optional<StatusOr<uint64_t>> note_;
   std::optional<uint64_t> answered_;  // how much the sender says
 };

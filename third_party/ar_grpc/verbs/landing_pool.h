@@ -1,6 +1,6 @@
 // Copyright 2026 The AR-gRPC TensorFlow authors. Licensed under the Apache License, Version 2.0.
-#ifndef THIRD_PARTY_AR_GRPC_VERBS_LANDING_SLAB_H_
-#define THIRD_PARTY_AR_GRPC_VERBS_LANDING_SLAB_H_
+#ifndef THIRD_PARTY_AR_GRPC_VERBS_LANDING_POOL_H_
+#define THIRD_PARTY_AR_GRPC_VERBS_LANDING_POOL_H_
 
 #include <cstdint>
 #include <memory>
@@ -18,7 +18,7 @@ namespace ar_grpc::verbs {
 // hold nothing else, so that whatever a peer writes with the keys that it was told, it only spoils
 // what it sends itself. Tensors are copied out of it: a peer could change one later that was used
 // in place. Thread-safe; blocks may outlive it.
-class LandingSlab : public std::enable_shared_from_this<LandingSlab> {
+class LandingPool : public std::enable_shared_from_this<LandingPool> {
  public:
   // Segments grow with what was asked for, from the one size to the other, and beyond only for a
   // tensor that is larger. Pinned pages are dear: free segments beyond kMostFree bytes go back, but
@@ -29,7 +29,7 @@ class LandingSlab : public std::enable_shared_from_this<LandingSlab> {
 
   class Block;
 
-  explicit LandingSlab(fabric::Context* context) : context_(context) {}
+  explicit LandingPool(fabric::Context* context) : context_(context) {}
 
   // `size` bytes, at least 1. Null where no registered segment has room.
   std::shared_ptr<Block> TakeRegistered(uint64_t size);
@@ -61,9 +61,9 @@ class LandingSlab : public std::enable_shared_from_this<LandingSlab> {
 };
 
 // Some of it, taken until this is destroyed.
-class LandingSlab::Block {
+class LandingPool::Block {
  public:
-  Block(std::shared_ptr<LandingSlab> landing, std::shared_ptr<Piece> piece, uint64_t offset,
+  Block(std::shared_ptr<LandingPool> landing, std::shared_ptr<Piece> piece, uint64_t offset,
         uint64_t size)
       : landing_(std::move(landing)), piece_(std::move(piece)), offset_(offset), size_(size) {}
   ~Block() { landing_->GiveBack(piece_, offset_); }
@@ -75,7 +75,7 @@ class LandingSlab::Block {
   const std::shared_ptr<fabric::Registration>& registration() const { return piece_->registration; }
 
  private:
-  const std::shared_ptr<LandingSlab> landing_;
+  const std::shared_ptr<LandingPool> landing_;
   const std::shared_ptr<Piece> piece_;
   const uint64_t offset_;
   const uint64_t size_;
@@ -83,4 +83,4 @@ class LandingSlab::Block {
 
 }  // namespace ar_grpc::verbs
 
-#endif  // THIRD_PARTY_AR_GRPC_VERBS_LANDING_SLAB_H_
+#endif  // THIRD_PARTY_AR_GRPC_VERBS_LANDING_POOL_H_

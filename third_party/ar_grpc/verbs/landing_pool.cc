@@ -1,6 +1,6 @@
 // Copyright 2026 The AR-gRPC TensorFlow authors. Licensed under the Apache License, Version 2.0.
 
-#include "third_party/ar_grpc/verbs/landing_slab.h"
+#include "third_party/ar_grpc/verbs/landing_pool.h"
 
 #include <algorithm>
 #include <utility>
@@ -14,7 +14,7 @@ constexpr uint64_t kMiB = uint64_t{1} << 20;
 
 }  // namespace
 
-std::shared_ptr<LandingSlab::Block> LandingSlab::TakeRegistered(uint64_t size) {
+std::shared_ptr<LandingPool::Block> LandingPool::TakeRegistered(uint64_t size) {
   std::lock_guard<std::mutex> lock(mu_);
   for (const std::shared_ptr<Piece>& piece : pieces_) {
     if (const auto offset = piece->extents.Allocate(size, ExtentAllocator::kGranule)) {
@@ -24,7 +24,7 @@ std::shared_ptr<LandingSlab::Block> LandingSlab::TakeRegistered(uint64_t size) {
   return nullptr;
 }
 
-StatusOr<std::shared_ptr<LandingSlab::Block>> LandingSlab::Take(uint64_t size) {
+StatusOr<std::shared_ptr<LandingPool::Block>> LandingPool::Take(uint64_t size) {
   if (std::shared_ptr<Block> block = TakeRegistered(size)) return block;
   // As much again as there is: so the number of segments stays small.
   const uint64_t grown = std::clamp(registered_bytes(), kFirstSegment, kLargestSegment);
@@ -47,14 +47,14 @@ StatusOr<std::shared_ptr<LandingSlab::Block>> LandingSlab::Take(uint64_t size) {
   return std::make_shared<Block>(shared_from_this(), piece, *offset, size);
 }
 
-uint64_t LandingSlab::registered_bytes() const {
+uint64_t LandingPool::registered_bytes() const {
   std::lock_guard<std::mutex> lock(mu_);
   uint64_t bytes = 0;
   for (const std::shared_ptr<Piece>& piece : pieces_) bytes += piece->segment->size();
   return bytes;
 }
 
-void LandingSlab::GiveBack(const std::shared_ptr<Piece>& piece, uint64_t offset) {
+void LandingPool::GiveBack(const std::shared_ptr<Piece>& piece, uint64_t offset) {
   std::vector<std::shared_ptr<Piece>> gone;  // end without the lock
   std::lock_guard<std::mutex> lock(mu_);
   piece->extents.Free(offset);
