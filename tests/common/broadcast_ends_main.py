@@ -7,20 +7,11 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Any
 
 import tensorflow as tf
 
 from common.strategies import broadcast_ends
-
-
-def bytes_brought(traced: Any) -> list[int]:
-    return [
-        node.output[0].tensor_description.allocation_description.requested_bytes
-        for device in traced.step_stats.dev_stats
-        for node in device.node_stats
-        if node.node_name == "RecvBuf"
-    ]
+from common.traced import bytes_received
 
 
 def main() -> None:
@@ -29,7 +20,8 @@ def main() -> None:
     said: list[list[float]] = []
     for number in range(1, settings["steps"] + 1):
         traced = tf.compat.v1.RunMetadata() if settings.get("traced") else None
-        said.append([*end(number, 60.0, traced), *(bytes_brought(traced) if traced else [])])
+        brought = bytes_received(traced, "RecvBuf") if traced else []
+        said.append([*end(number, 60.0, traced), *brought])
     print(json.dumps(said), flush=True)
 
 

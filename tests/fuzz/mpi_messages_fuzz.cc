@@ -16,8 +16,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   RoundTrip(bytes, [](const std::string& each) { return DecodeAsk(each); });
   RoundTrip(bytes, [](const std::string& each) { return DecodeSent(each); });
   constexpr uint32_t kMost = INT32_MAX;
-  if (const auto hello = DecodeHello(bytes); hello.ok()) Must(hello->rank <= kMost, "an MPI's rank");
-  if (const auto watch = DecodeWatch(bytes); watch.ok()) Must(watch->rank <= kMost, "an MPI's rank");
+  if (const auto hello = DecodeHello(bytes); hello.ok())
+    Must(hello->rank <= kMost, "an MPI's rank");
+  if (const auto watch = DecodeWatch(bytes); watch.ok())
+    Must(watch->rank <= kMost, "an MPI's rank");
   if (const auto ask = DecodeAsk(bytes); ask.ok()) {
     Must(ask->rank <= kMost && ask->tag <= kMost, "an MPI's rank and tag");
   }

@@ -16,6 +16,7 @@ from tensorflow.core.framework import types_pb2
 from tensorflow.python.framework import kernels, op_def_registry
 
 from common.sessions import On, config, task_device
+from common.traced import bytes_received
 
 Case = dict[str, Any]
 Node = dict[str, Any]
@@ -296,16 +297,6 @@ def _control_flow(version: int, make: Callable[[], Any]) -> Any:
 # --- runs -----------------------------------------------------------------------------------------
 
 
-def received(metadata: Any) -> list[int]:
-    """The bytes of each tensor that a traced step brought from task to task."""
-    return [
-        node.output[0].tensor_description.allocation_description.requested_bytes
-        for device in metadata.step_stats.dev_stats
-        for node in device.node_stats
-        if node.node_name == "RecvTensor"
-    ]
-
-
 def run(
     case: Case, target: str = "", make: Callable[[Case, On], Graph] = Graph
 ) -> tuple[list[dict[str, Any]], list[int]]:
@@ -326,4 +317,4 @@ def run(
             for step in range(case["steps"]):
                 first = {"options": traced, "run_metadata": metadata} if target and not step else {}
                 values.append(session.run(graph.fetches, graph.feeds(step), **first))
-        return values, received(metadata)
+        return values, bytes_received(metadata, "RecvTensor")
