@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import tensorflow as tf
 
+from common.broadcasts import Start, broadcasts
 from common.idle import percent_of_a_core
 from common.pair import MIB, PS, WORKER, large_step, session_at
-from common.processes import Cluster, Program, own_address, wait_together
+from common.processes import Cluster, Program
 
-_BROADCASTS = Path(__file__).with_name("broadcast_ends_main.py")
 #: What happens to a tensor of a mixed cluster.
 BY_CHANNEL, IN_RESPONSE, REFUSED = "by the channel", "in the response", "refused"
 
@@ -55,24 +53,16 @@ def check_mixed(
 
 
 def check_broadcast_to_grpc(
-    protocol: str,
-    start: Callable[[Path, dict[str, Any]], Program] = Program,
-    seconds: float = 60,
+    protocol: str, folder: Path, send: Start = Program, seconds: float = 60
 ) -> None:
     """A server of `protocol` sends to one of `grpc`: right values, and its log says why over gRPC.
 
-    `start` starts the sender.
+    `send` starts the sender.
     """
-    shared: dict[str, Any] = {
-        "cluster": {"worker": [own_address() for _ in range(2)]},
-        "size": MIB,
-        "steps": 4,
-    }
-    receiver = Program(_BROADCASTS, {**shared, "index": 0, "protocol": "grpc"})
-    sender = start(_BROADCASTS, {**shared, "index": 1, "protocol": protocol})
-    ends = wait_together([receiver, sender], seconds)
+    settings = {"size": MIB, "steps": 4}
+    ends = broadcasts(folder, Program, send, ("grpc", protocol), settings, seconds)
     for end in ends:
-        assert end.result() == [[7.0, 7.0]] * shared["steps"]
+        assert end.result() == [[7.0, 7.0]] * 4
     said = [line for line in ends[1].stderr.splitlines() if "goes over gRPC" in line]
     receives = "/job:worker/replica:0/task:0/device:CPU:0"
     (only,) = said

@@ -23,7 +23,7 @@ TRANSFERS = (
     "introductions",
     "forged",
     "many notes",
-    "landing",
+    "landing pool",
     "twice at once",
     "fetched twice",
     "lost drops",

@@ -166,9 +166,9 @@ def test_mixed_with_grpc_mpi(
 
 @pytest.mark.slow
 @in_a_host
-def test_a_collective_over_grpc_is_told_of() -> None:
+def test_a_collective_over_grpc_is_told_of(tmp_path: Path) -> None:
     """A ring goes by the channel or fails; a broadcast's receiver alone may speak another one."""
-    check_broadcast_to_grpc(VERBS, seconds=60 * SLOWER)
+    check_broadcast_to_grpc(VERBS, tmp_path, seconds=60 * SLOWER)
 
 
 @pytest.mark.slow

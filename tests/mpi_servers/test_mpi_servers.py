@@ -172,10 +172,12 @@ def test_mixed_cluster(
 
 
 @over_mpich
-def test_a_collective_over_grpc_is_told_of(new_mpi_cluster: ClusterFactory, mpi: str) -> None:
+def test_a_collective_over_grpc_is_told_of(
+    new_mpi_cluster: ClusterFactory, mpi: str, tmp_path: Path
+) -> None:
     """A ring goes by the channel or fails; a broadcast's receiver alone may speak another one."""
     # The job needs a rank for each task of the broadcast.
-    check_broadcast_to_grpc(MPI, new_mpi_cluster(worker=1, clients=1).client)
+    check_broadcast_to_grpc(MPI, tmp_path, new_mpi_cluster(worker=1, clients=1).client)
 
 
 @of_debian

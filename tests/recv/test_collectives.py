@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from common.ar import ways_outside_arena
+from common.broadcasts import broadcasts as broadcasts_of_ends
 from common.crowd import crowded_core
 from common.processes import Program, own_address, wait_together
 from common.protocols import AR
@@ -93,18 +95,13 @@ def test_a_cancel_that_comes_before_its_receive(fabric: str, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("fabric", ["shm", "tcp"])
-def test_a_trace_says_how_many_bytes_a_collective_received(fabric: str) -> None:
+def test_a_trace_says_how_many_bytes_a_collective_received(fabric: str, tmp_path: Path) -> None:
     """Whichever way they came."""
-    spec = {"worker": [own_address() for _ in range(2)]}
-    settings = {"cluster": spec, "protocol": AR, "size": MIB, "steps": 2, "traced": True}
-    script = PROGRAMS.parents[1] / "common/broadcast_ends_main.py"
-    programs = [
-        Program(script, {**settings, "index": index}, {"AR_GRPC_FABRICS": fabric})
-        for index in range(2)
-    ]
-    receiver, sender = (outcome.result() for outcome in wait_together(programs, 100))
-    assert receiver == [[7.0, 7.0, 4 * MIB]] * 2
-    assert sender == [[7.0, 7.0]] * 2
+    start = partial(Program, env={"AR_GRPC_FABRICS": fabric})
+    settings = {"size": MIB, "steps": 2, "traced": True}
+    receiver, sender = broadcasts_of_ends(tmp_path, start, start, (AR, AR), settings)
+    assert receiver.result() == [[7.0, 7.0, 4 * MIB]] * 2
+    assert sender.result() == [[7.0, 7.0]] * 2
 
 
 @pytest.mark.parametrize(
