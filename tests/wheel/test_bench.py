@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from artf_cli import venv
+from artf_cli import quickstart, venv
 from artf_cli.bench import recv
 from artf_cli.cluster import PS, Cluster, leave_all
 from artf_cli.supervise import Group
@@ -32,6 +32,16 @@ def test_rows_of_every_path(python: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert all(row["median_us"] > 10 for row in rows)
     spent = [row["cpu_us_per_step"] for row in rows if row["metric"] == recv.STEP]
     assert all(us is not None and us > 10 for us in spent)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_quickstart_trains_over_each_mpi(python: Path) -> None:
+    """With no more than the way's name. Below an accuracy of 0.95 it fails by itself."""
+    ways = ["grpc+mpi", "grpc+mpi/openmpi"]
+    runs = quickstart.run(python, ways, rounds=1)
+    assert [run["protocol"] for run in runs] == ways
+    assert all(run["accuracy"] >= 0.95 and run["steps_per_second"] > 0 for run in runs)
 
 
 def test_every_channel_has_a_connection(python: Path, tmp_path: Path) -> None:
