@@ -13,7 +13,7 @@ _SCRIPT = Path(__file__).with_name("broadcast_ends_main.py")
 Start = Callable[[Path, dict[str, Any]], Program]
 
 
-def broadcasts(
+def run_broadcasts(
     folder: Path,
     receive: Start,
     send: Start,
@@ -21,7 +21,7 @@ def broadcasts(
     settings: Mapping[str, Any],
     seconds: float = 60,
 ) -> tuple[Outcome, Outcome]:
-    """How the receiver and the sender end, of these protocols.
+    """How the receiver and the sender end, which have these protocols.
 
     The sender stays until the receiver has ended: it is told that its buffer was sent before the
     last of it is on the wire.

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from common.broadcasts import Start, broadcasts
+from common.broadcasts import Start, run_broadcasts
 from common.idle import percent_of_a_core
 from common.pair import MIB, PS, WORKER, large_step, session_at
 from common.processes import Cluster, Program
@@ -60,7 +60,7 @@ def check_broadcast_to_grpc(
     `send` starts the sender.
     """
     settings = {"size": MIB, "steps": 4}
-    ends = broadcasts(folder, Program, send, ("grpc", protocol), settings, seconds)
+    ends = run_broadcasts(folder, Program, send, ("grpc", protocol), settings, seconds)
     for end in ends:
         assert end.result() == [[7.0, 7.0]] * 4
     said = [line for line in ends[1].stderr.splitlines() if "goes over gRPC" in line]

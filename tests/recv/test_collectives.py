@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from common.ar import ways_outside_arena
-from common.broadcasts import broadcasts as broadcasts_of_ends
+from common.broadcasts import run_broadcasts
 from common.crowd import crowded_core
 from common.processes import Program, own_address, wait_together
 from common.protocols import AR
@@ -99,7 +99,7 @@ def test_a_trace_says_how_many_bytes_a_collective_received(fabric: str, tmp_path
     """Whichever way they came."""
     start = partial(Program, env={"AR_GRPC_FABRICS": fabric})
     settings = {"size": MIB, "steps": 2, "traced": True}
-    receiver, sender = broadcasts_of_ends(tmp_path, start, start, (AR, AR), settings)
+    receiver, sender = run_broadcasts(tmp_path, start, start, (AR, AR), settings)
     assert receiver.result() == [[7.0, 7.0, 4 * MIB]] * 2
     assert sender.result() == [[7.0, 7.0]] * 2
 

@@ -99,15 +99,9 @@ def test_the_device_is_there(driver: str) -> None:
 def test_a_host_has_a_name_of_its_own() -> None:
     """Of both hosts, each knows its address by it."""
     names = ["rdma1", "rdma2"]
-    for name, address, done in zip(
-        names,
-        ADDRESSES,
-        machine.run(
-            [Guest(["bash", "-c", "hostname; getent ahostsv4 $(hostname)"]) for _ in names],
-            Link(),
-            timeout_s=60,
-        ),
-    ):
+    asked = [Guest(["bash", "-c", "hostname; getent ahostsv4 $(hostname)"]) for _ in names]
+    outcomes = machine.run(asked, Link(), timeout_s=60)
+    for name, address, done in zip(names, ADDRESSES, outcomes):
         said, resolved = done.stdout.splitlines()[:2]
         assert (said, resolved.split()[0]) == (name, address)
 
