@@ -160,17 +160,24 @@ class Survivor {
     const std::optional<std::string> hello = Receive();
     if (!hello.has_value()) return;
     attachment_->TakeFrame(*hello);
-    if (const auto frame = end_.NextFrame(); !frame.has_value() || !Send(*frame)) {
-      // A server's end is made all the same.
-      if (server) connection_ = Value(end_.Take());
-      return;
-    }
+    if (const auto frame = end_.NextFrame(); !frame.has_value() || !Send(*frame)) return;
     if (!server) {
       const std::optional<std::string> ready = Receive();
       if (!ready.has_value()) return;
       attachment_->TakeFrame(*ready);
     }
-    connection_ = Value(end_.Take());
+    if (IsMade()) connection_ = Value(end_.Take());
+  }
+
+  // What the victim's device was told before its death may still come when TCP has ended.
+  bool IsMade() {
+    pollfd polled = {socket_.fd(), POLLRDHUP, 0};
+    while (!end_.made() && poll(&polled, 1, 1) == 0) {
+    }
+    const auto begin = std::chrono::steady_clock::now();
+    while (!end_.made() && Seconds(begin) < 1) poll(nullptr, 0, 1);
+    if (!end_.made()) Receive();
+    return end_.made();
   }
 
   // One after the other until one fails.

@@ -19,6 +19,7 @@
 #include "third_party/ar_grpc/fabric/verbs/flow_control.h"
 #include "third_party/ar_grpc/fabric/verbs/frame.h"
 #include "third_party/ar_grpc/fabric/verbs/pair_states.h"
+#include "third_party/ar_grpc/fabric/verbs/queue_pair.h"
 #include "third_party/ar_grpc/fabric/verbs/registration.h"
 #include "third_party/ar_grpc/fabric/verbs/remote_key.h"
 #include "third_party/ar_grpc/fabric/verbs/stream_frame.h"
@@ -35,6 +36,16 @@ constexpr int kRefusedAccess = abi::kRemoteAccessError;
 constexpr int kRefusedRequest = abi::kRemoteInvalidRequest;
 constexpr int kRdmaWriteWithImmediate = 1;
 constexpr unsigned kLowBits = 256;  // of an rkey, which Soft-RoCE draws; the others count
+
+std::string Frame(FrameKind kind, uint16_t data_credits, size_t payload) {
+  FrameHeader header;
+  header.kind = kind;
+  header.data_credits = data_credits;
+  header.payload = static_cast<uint16_t>(payload);
+  std::string frame(kFrameHeaderBytes + payload, 'x');
+  Encode(header, reinterpret_cast<uint8_t*>(frame.data()));
+  return frame;
+}
 
 // The queue pair of a peer whose hello this end has taken.
 class RawPeer {
@@ -62,7 +73,8 @@ class RawPeer {
     hello.number = pair_->number;
     hello.first_psn = 1;
     accept->TakeFrame(Encode(hello));
-    Check(IsReadyFrame(*server.NextFrame()), "not attached");
+    Check(IsReadyFrame(*server.NextFrame()), "not connected");
+    Check(Send(Frame(FrameKind::kCredits, 0, 0)) == abi::kCompleted, "the greeting");
     victim_ = Value(server.Take());
   }
   ~RawPeer() {
@@ -272,16 +284,6 @@ void ReadsWhatIsNotForPeers() {
 
 // --- the stream ---
 
-std::string Frame(FrameKind kind, uint16_t data_credits, size_t payload) {
-  FrameHeader header;
-  header.kind = kind;
-  header.data_credits = data_credits;
-  header.payload = static_cast<uint16_t>(payload);
-  std::string frame(kFrameHeaderBytes + payload, 'x');
-  Encode(header, reinterpret_cast<uint8_t*>(frame.data()));
-  return frame;
-}
-
 void BreaksTheStream(const std::string& frame, int times, const std::string& text,
                      int line = __builtin_LINE()) {
   RawPeer peer;
@@ -341,6 +343,26 @@ void Run(const char* name, const std::function<void()>& one) {
   std::fflush(stdout);
 }
 
+// Its frames come over TCP, and nothing gets to its device: as behind a firewall.
+void SaysThatItIsConnected() {
+  const auto device = Value(Device::Open(*Value(LoadLibrary())));
+  const auto pair = Value(QueuePair::Create(device));
+  End client;
+  const auto connect = Value(Get().Connect(client.events()));
+  connect->TakeFrame(Encode(pair->Describe(Value(device->QueryPort()))));
+  Check(DecodeHello(*client.NextFrame()).ok(), "no hello");
+  const auto begin = std::chrono::steady_clock::now();
+  connect->TakeFrame(ReadyFrame());
+  const StatusOr<std::unique_ptr<Connection>> made = client.Take();
+  Check(Seconds(begin) > 1 && Seconds(begin) < 4, "too early, or too late");
+  CheckCode(made.status(), StatusCode::kUnavailable);
+  const std::string text = made.status().message();
+  Check(text.find("the peer's RDMA device has not answered within 1500 ms: a firewall must let UDP "
+                  "port 4791 pass") != std::string::npos,
+        text.c_str());
+  pair->Close({});
+}
+
 }  // namespace
 }  // namespace ar_grpc::fabric::verbs::testing
 
@@ -359,6 +381,7 @@ int main() {
   Run("sends what is no frame", SendsWhatIsNoFrame);
   Run("writes with an immediate", WritesWithAnImmediate);
   Run("posts no buffers", PostsNoBuffers);
+  Run("says that it is connected", SaysThatItIsConnected);
   UntilNothingIsLeftBut(before);
   std::printf("nothing is left\n");
 }

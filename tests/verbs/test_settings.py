@@ -94,5 +94,6 @@ def test_the_named_gid_is_the_way(built: Path) -> None:
 def test_a_peer_that_is_not_heard_of_is_given_up_sooner(built: Path) -> None:
     said, _ = read(built, "lost", RDMA_QP_TIMEOUT="14", RDMA_QP_RETRY_COUNT="1")
     assert said["status"] == "rxe0/1: transport retry counter exceeded"
-    # Twice 67 ms; with the default it is seven times 0.27 s.
-    assert 0.1 < float(said["seconds"]) < 1.5
+    # 67 ms, after what is left of as long since the greeting, whose timer Soft-RoCE lets run on;
+    # with the default it is seven times 0.27 s.
+    assert 0.06 < float(said["seconds"]) < 1.5

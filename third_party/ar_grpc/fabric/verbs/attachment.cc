@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "third_party/ar_grpc/base/reactor.h"
 #include "third_party/ar_grpc/fabric/verbs/aside.h"
 #include "third_party/ar_grpc/fabric/verbs/connection.h"
 #include "third_party/ar_grpc/fabric/verbs/frame.h"
@@ -14,6 +15,10 @@
 
 namespace ar_grpc::fabric::verbs {
 namespace {
+
+// The first frame has this time to get to the peer's device and its answer back: with the default
+// of RDMA_QP_TIMEOUT it is sent again five times meanwhile.
+constexpr int kGreetingMs = 1500;
 
 // Outlives its Attachment while a thread connects.
 class Attempt : public std::enable_shared_from_this<Attempt> {
@@ -32,8 +37,9 @@ class Attempt : public std::enable_shared_from_this<Attempt> {
         return TakeHello(frame);
       case State::kReady:
         if (!IsReadyFrame(frame)) return Finish(Malformed());
-        return Finish(Status());
+        return Greet();
       case State::kConnecting:
+      case State::kGreeting:
         // Only a peer that does not wait for its answer.
         return Finish(Malformed());
       case State::kOver:
@@ -53,7 +59,7 @@ class Attempt : public std::enable_shared_from_this<Attempt> {
   }
 
  private:
-  enum class State { kHello, kConnecting, kReady, kOver };
+  enum class State { kHello, kConnecting, kReady, kGreeting, kOver };
 
   static Status Malformed() {
     return Status(StatusCode::kInvalidArgument, "the peer's RDMA end does not keep to the order");
@@ -83,15 +89,35 @@ class Attempt : public std::enable_shared_from_this<Attempt> {
   }
 
   void Connect(const Hello& peer) {
+    const auto self = shared_from_this();
+    const bool serves = end_ == AttachEnd::kServer;
+    // Nothing comes before the client knows that this end is connected.
+    if (serves) pair_->WhenHeard([self] { self->Finish(self->pair_->Usable()); });
     Status status = pair_->Connect(port_, peer);
     if (!status.ok()) return Finish(std::move(status));
-    if (end_ == AttachEnd::kServer) {
-      // The client may use its end as soon as it knows.
-      if (!Advance(State::kConnecting, State::kReady)) return;
-      events_.send(ReadyFrame());
-      return Finish(Status());
+    if (serves) {
+      if (Advance(State::kConnecting, State::kGreeting)) events_.send(ReadyFrame());
+      return;
     }
     if (Advance(State::kConnecting, State::kReady)) events_.send(Encode(pair_->Describe(port_)));
+  }
+
+  void Greet() {
+    if (!Advance(State::kReady, State::kGreeting)) return;
+    Reactor::Get().RunAfter(kGreetingMs, [weak = weak_from_this()] {
+      if (const std::shared_ptr<Attempt> self = weak.lock()) self->Finish(self->Unanswered());
+    });
+    Status status =
+        pair_->Greet([self = shared_from_this()] { self->Finish(self->pair_->Usable()); });
+    if (!status.ok()) Finish(std::move(status));
+  }
+
+  Status Unanswered() const {
+    const bool roce = port_.address.link_layer == abi::kLinkLayerEthernet;
+    return Status(StatusCode::kUnavailable,
+                  pair_->device()->name() + ": the peer's RDMA device has not answered within " +
+                      std::to_string(kGreetingMs) + " ms" +
+                      (roce ? ": a firewall must let UDP port 4791 pass" : ""));
   }
 
   void Finish(Status status) {

@@ -7,7 +7,8 @@
 namespace ar_grpc::fabric::verbs {
 namespace {
 
-constexpr uint8_t kVersion = 3;  // flow_control.h's windows and buffers go with it
+// The order of the frames, the greeting behind them, and flow_control.h's windows and buffers.
+constexpr uint8_t kVersion = 4;
 constexpr uint8_t kHello = 1;
 constexpr uint8_t kReady = 2;
 constexpr uint8_t kBrochure = 3;

@@ -141,6 +141,33 @@ Status QueuePair::Connect(const Device::Port& port, const Hello& peer) {
   return status_.ok() ? status : status_;
 }
 
+void QueuePair::WhenHeard(std::function<void()> heard) {
+  std::lock_guard<std::mutex> lock(mu_);
+  heard_ = std::move(heard);
+}
+
+void QueuePair::Heard() {
+  connected_ = status_.ok();
+  // The reactor has run since the device was opened.
+  static_cast<void>(StartOnReactor(std::exchange(heard_, nullptr)));
+}
+
+Status QueuePair::Greet(std::function<void()> answered) {
+  Status status;
+  Locked([&](Operations* ended) {
+    if (status_.ok()) {
+      connected_ = true;
+      answered_ = std::move(answered);
+      PostFrame(stream_->TakeForGreeting(), FrameKind::kCredits, 0, ended);
+      AwaitAnswers(ended);
+    }
+    status = status_;
+  });
+  return status;
+}
+
+void QueuePair::Answered() { static_cast<void>(StartOnReactor(std::exchange(answered_, nullptr))); }
+
 void QueuePair::Finish(const Operations& ended) {
   if (ended.empty()) return;
   for (const std::shared_ptr<Operation>& operation : ended) {
@@ -238,6 +265,8 @@ void QueuePair::TakeCompletion(const abi::WorkCompletion& completion, Operations
   const SendQueue::Request& request = taken.back();
   if (completion.status == abi::kCompleted) {
     if (!request.operation) {
+      // No frame goes before the greeting.
+      if (answered_) Answered();
       // Nothing is sent after the close: the peer has it, and all that went before it. Over iWARP
       // it may still be on its way, and the peer's end goes when it comes.
       if (close_sent_ && !sends_.has_frames() && !device_->iwarp()) StopPair(ended);

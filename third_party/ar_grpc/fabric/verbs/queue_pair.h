@@ -50,10 +50,12 @@ class QueuePair final : public EventTarget, public std::enable_shared_from_this<
   uint32_t number() const { return number_; }
   Status BeginConnecting(uint8_t reads);
   Status EndConnecting(std::shared_ptr<const void> link);
-  // The end that has connected sends the first frame, which says nothing; the other one, which must
-  // not send before, waits for it: `heard` runs once, on the reactor, also where the pair has
-  // failed.
-  Status Greet();
+  // The client's end sends the first frame, which says nothing, once the server's end is connected:
+  // what comes through shows that the device's way there and back is open, and over iWARP the
+  // server must not send before. `answered` runs once the peer's device has the frame, and `heard`
+  // once this end has the peer's first one; both once, on the reactor, also where the pair has
+  // failed. They are dropped with the pair. An error of Greet is why the pair has failed already.
+  Status Greet(std::function<void()> answered = nullptr);
   void WhenHeard(std::function<void()> heard);
   // The peer's end has gone; what it sent before is taken first.
   void OnDisconnected();
@@ -136,6 +138,7 @@ class QueuePair final : public EventTarget, public std::enable_shared_from_this<
   // the stream wants.
   void Advance(Operations* ended);
   void Heard();
+  void Answered();
   // Of the buffers' memory.
   uint32_t LkeyOf(const uint8_t* buffer) const;
   void Fail(const std::string& why, Operations* ended);
@@ -188,6 +191,7 @@ class QueuePair final : public EventTarget, public std::enable_shared_from_this<
   std::optional<NetworkName> own_name_;  // RoCE's, once it connects
   std::shared_ptr<const void> link_;
   std::function<void()> heard_;
+  std::function<void()> answered_;
   bool read_armed_ = false;
   bool write_armed_ = false;
   bool post_armed_ = false;

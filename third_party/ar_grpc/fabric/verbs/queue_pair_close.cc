@@ -37,6 +37,7 @@ void QueuePair::End(Status why, Operations* ended) {
   StopPair(ended);
   WakeUp(wake_.get());
   if (heard_) Heard();
+  if (answered_) Answered();
 }
 
 // What is posted ends with its completion, or with the queue pair.
@@ -107,11 +108,13 @@ void QueuePair::Destroy() {
   std::vector<std::shared_ptr<MemoryRegion>> regions;  // end without the lock
   std::shared_ptr<const void> link;                    // likewise
   std::function<void()> heard;
+  std::function<void()> answered;
   Locked([&](Operations* ended) {
     queues = {std::exchange(sent_, nullptr), std::exchange(received_, nullptr)};
     regions = std::move(regions_);
     link = std::move(link_);
     heard.swap(heard_);
+    answered.swap(answered_);
     sends_.Abandon(ended);
   });
   for (abi::CompletionQueue* const queue : queues) {

@@ -26,34 +26,6 @@ Status QueuePair::EndConnecting(std::shared_ptr<const void> link) {
   return status_;
 }
 
-void QueuePair::WhenHeard(std::function<void()> heard) {
-  std::lock_guard<std::mutex> lock(mu_);
-  heard_ = std::move(heard);
-}
-
-void QueuePair::Heard() {
-  connected_ = status_.ok();
-  // The reactor has run since the device was opened.
-  static_cast<void>(StartOnReactor([heard = std::exchange(heard_, nullptr)] { heard(); }));
-}
-
-Status QueuePair::Greet() {
-  const std::shared_ptr<QueuePair> self = shared_from_this();
-  Operations ended;
-  Status status;
-  {
-    std::lock_guard<std::mutex> lock(mu_);
-    if (status_.ok()) {
-      connected_ = true;
-      PostFrame(stream_->TakeForGreeting(), FrameKind::kCredits, 0, &ended);
-      finishing_ += ended.size();
-    }
-    status = status_;
-  }
-  Finish(ended);
-  return status;
-}
-
 void QueuePair::OnDisconnected() {
   // What came before counts: the peer may have said that it closes.
   Progress();

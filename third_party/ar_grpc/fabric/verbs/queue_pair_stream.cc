@@ -120,7 +120,7 @@ void QueuePair::PostReceives(Operations* ended) {
 
 bool QueuePair::PostFrame(uint32_t buffer, FrameKind kind, size_t payload, Operations* ended) {
   const uint32_t size = stream_->Seal(buffer, kind, payload);
-  const bool signaled = stream_->SignalNext() || kind == FrameKind::kClose;
+  const bool signaled = stream_->SignalNext() || kind == FrameKind::kClose || answered_ != nullptr;
   if (PostRequest(sends_.NextFrame(buffer, size, signaled), ended)) return true;
   stream_->FreeSendBuffer(buffer);
   return false;
@@ -169,7 +169,8 @@ bool QueuePair::ArmSent(Operations* ended) {
 // Armed first and polled then: what completes between the two gives an event.
 void QueuePair::AwaitAnswers(Operations* ended) {
   const bool writer_waits = write_armed_ && status_.ok();
-  if (!sends_.busy() && !close_sent_ && !stream_->WantsAnswers(writer_waits)) return;
+  const bool posted = sends_.busy() || close_sent_ || answered_ != nullptr;
+  if (!posted && !stream_->WantsAnswers(writer_waits)) return;
   if (!ArmSent(ended)) return;
   if (TakeSent(ended) == kRound) PollSoon();
 }
