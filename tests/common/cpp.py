@@ -109,6 +109,7 @@ VERBS = {
         f"fabric/verbs/{name}.cc" for name in ("device_choice", "numa", "settings")
     ],
     "dying_program": _VERBS,
+    "forking_program": _VERBS,
     "events_test": _VERBS,
     "failures_test": _VERBS,
     "hostile_peer_test": _VERBS,

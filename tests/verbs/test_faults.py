@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -44,6 +45,7 @@ def built() -> Path:
         "completions_test",
         "dying_program",
         "events_test",
+        "forking_program",
         "hostile_peer_test",
         "impaired_program",
         "removal_program",
@@ -111,6 +113,23 @@ def test_a_process_dies_beside_the_other(built: Path, driver: str) -> None:
     (done,) = machine.run([shell(*lines)], Link(driver), timeout_s=400)
     assert done.status == 0, done.stdout + done.stderr
     check_survivors(done.stdout, driver)
+
+
+@on_each_driver
+def test_a_child_holds_no_queue_pair(built: Path, driver: str) -> None:
+    """One that lives on when its parent is killed: nothing of the parent's device is left."""
+    lines = [
+        "rdma resource show",
+        f"{built / 'forking_program'} >/tmp/child; child=$(cat /tmp/child)",
+        "for try in $(seq 50); do",
+        "rdma resource show | grep -q ' qp [2-9]' || break; sleep 0.1; done",
+        'rdma resource show; kill -0 "$child" && echo "child lives"; kill -9 "$child"',
+    ]
+    (done,) = machine.run([shell(*lines)], Link(driver), timeout_s=100)
+    before, after, child = done.stdout.splitlines()
+    held = re.compile(r"\b(?:cq|qp|mr) \d+")
+    assert held.findall(after) == held.findall(before) and len(held.findall(after)) == 3, done
+    assert child == "child lives"
 
 
 # A minute, of which most is booting; beside the other the same points are gone through.

@@ -12,6 +12,7 @@
 
 #include "third_party/ar_grpc/base/status.h"
 #include "third_party/ar_grpc/fabric/verbs/address.h"
+#include "third_party/ar_grpc/fabric/verbs/closed_in_child.h"
 #include "third_party/ar_grpc/fabric/verbs/library.h"
 #include "third_party/ar_grpc/fabric/verbs/rdmacm_library.h"
 
@@ -121,6 +122,7 @@ class ConnectionManager : public std::enable_shared_from_this<ConnectionManager>
   const uint32_t fork_count_;
   const std::function<void(const std::string& what)> lost_;
   abi::EventChannel* channel_ = nullptr;
+  ClosedInChild descriptor_;  // of channel_
   mutable std::mutex mu_;
   std::map<abi::ConnectionId*, std::weak_ptr<ManagedId>> ids_;
   // The machine's addresses when they were last tried, and those that led to the device.

@@ -131,10 +131,14 @@ Device::Device(const Library& library, abi::Context* context, std::string name, 
       fork_count_(ForkCount()),
       device_name_(std::move(name)),
       settings_(std::move(settings)),
-      name_(device_name_) {}
+      name_(device_name_) {
+  descriptors_[0].Set(context_->command_fd);
+  descriptors_[1].Set(context_->async_fd);
+}
 
 Device::~Device() {
   if (InChild()) return;
+  for (ClosedInChild& descriptor : descriptors_) descriptor.Reset();
   Reactor::Get().Remove(context_->async_fd);
   if (channel_ != nullptr) {
     Reactor::Get().Remove(channel_->fd);
@@ -201,6 +205,7 @@ Status Device::Start(uint8_t port) {
   if (domain_ == nullptr) return ErrnoStatus(errno, "no protection domain");
   if (channel_ == nullptr) channel_ = library_.create_comp_channel(context_);
   if (channel_ == nullptr) return ErrnoStatus(errno, "no completion channel");
+  descriptors_[2].Set(channel_->fd);
   if (iwarp()) {
     if (Status status = StartManager(); !status.ok()) return status;
   }

@@ -2,6 +2,7 @@
 #ifndef THIRD_PARTY_AR_GRPC_FABRIC_VERBS_DEVICE_H_
 #define THIRD_PARTY_AR_GRPC_FABRIC_VERBS_DEVICE_H_
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -14,6 +15,7 @@
 #include "third_party/ar_grpc/base/status.h"
 #include "third_party/ar_grpc/fabric/verbs/abi.h"
 #include "third_party/ar_grpc/fabric/verbs/address.h"
+#include "third_party/ar_grpc/fabric/verbs/closed_in_child.h"
 #include "third_party/ar_grpc/fabric/verbs/connection_manager.h"
 #include "third_party/ar_grpc/fabric/verbs/device_choice.h"
 #include "third_party/ar_grpc/fabric/verbs/library.h"
@@ -49,7 +51,7 @@ struct Limits {
 
 // An opened device with one of its ports, whose events the reactor watches. Belongs to the process
 // that opened it: in a forked child nothing here touches the device any more, which would act on
-// the parent's. Thread-safe.
+// the parent's, and the child has none of its descriptors (ClosedInChild). Thread-safe.
 //
 // Nobody calls ibv_fork_init: it would take registered pages out of a child's memory, and segments
 // are shared mappings, which no fork makes a copy of. Pages of other memory stay the parent's since
@@ -159,6 +161,7 @@ class Device : public std::enable_shared_from_this<Device> {
   uint8_t port_ = 0;   // that is used
   abi::ProtectionDomain* domain_ = nullptr;
   abi::CompletionChannel* channel_ = nullptr;
+  std::array<ClosedInChild, 3> descriptors_;
   std::shared_ptr<ConnectionManager> manager_;
   RegionTable regions_;
   std::atomic<bool> failed_{false};
