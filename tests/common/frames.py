@@ -195,8 +195,8 @@ class Hello:
         return Hello(tuple(offered), fields.get(NODE), fields.number(FEATURES, 8, 0))
 
 
-def hello(*fabrics: str, version: int = VERSION) -> bytes:
-    return Hello(brochures(*fabrics)).encode(version)
+def hello(*fabrics: str, version: int = VERSION, node: bytes = SOME_NODE) -> bytes:
+    return Hello(brochures(*fabrics), node).encode(version)
 
 
 @dataclass(frozen=True)

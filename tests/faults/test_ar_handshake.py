@@ -133,9 +133,9 @@ def connect(cluster: Cluster, task: str = PS) -> socket.socket:
     return connection
 
 
-def greet(connection: socket.socket, *fabrics: str) -> TokenFrame:
+def greet(connection: socket.socket, *fabrics: str, node: bytes = SOME_NODE) -> TokenFrame:
     """Says hello in version 2; where the server, which must want shared memory, waits for us."""
-    connection.sendall(hello(*fabrics or ("shm",)))
+    connection.sendall(hello(*fabrics or ("shm",), node=node))
     answer = Answer.decode(receive_frame(connection))
     assert (answer.fabric, answer.attempt, answer.reason) == ("shm", 1, ""), answer
     attach = Attach.decode(receive_frame(connection))
@@ -587,7 +587,8 @@ def test_transient_connection_is_retired(pair: Cluster) -> None:
 
     def age(transient: bool) -> None:
         with closing(connect(pair)) as connection:
-            greet(connection)
+            # The server has not met it: one that fails again and again waits longer.
+            greet(connection, node=os.urandom(len(SOME_NODE)))
             connection.sendall(Verdict(False, 1, "no", transient).encode())
             last = Answer.decode(receive_frame(connection))
             assert (last.fabric, last.attempt, last.transient) == ("", 2, transient), last
@@ -1094,6 +1095,8 @@ def test_server_of_version_1_dies(pair: Cluster) -> None:
 # --- either end stands still for as long as the handshake may take --------------------------------
 
 AGAIN = 30.0  # seconds within which the path is shared memory again
+RETIRED = 11.0  # a connection that is on TCP for now has been retired by then
+AWAY = 20.0  # kAwayAfterRetirement of protocol/node.h
 
 
 def warned(log: str, address: str) -> bool:
@@ -1189,6 +1192,38 @@ def test_huge_tensors_while_a_connection_is_retired(pair: Cluster, tmp_path: Pat
                         break
             assert path() == "shm" and server.openings == [HELLO_2, HELLO_2], server.openings
             assert warned(worker.tail(), server.address), worker.tail()
+        finally:
+            worker.kill()
+
+
+@pytest.mark.slow
+def test_client_dies_after_its_connection_was_retired(pair: Cluster, tmp_path: Path) -> None:
+    """It might come back, so what it was offered is held on for a while, and for no longer."""
+    backend = pair.spec["ps"][0]
+    lossy = watched(backend, lambda _, frame: frame.kind != ATTACH)
+
+    def held() -> int:
+        offers: int = pair[PS].status()["offers_open"]
+        return offers
+
+    with closing(Scripted(lossy, backend=backend)) as server:
+        spec = {"ps": [server.address], "worker": [own_address()]}
+        worker = ServerProcess(spec, "worker", 0, AR, tmp_path / "retired.stderr")
+        try:
+            worker.wait_ready()
+            with session_at(f"grpc://{spec['worker'][0]}", seconds=30) as session:
+                # Of no response's size, so that it is fetched in chunks.
+                loop = Loop(callable_of(session, huge_transfer(PS, WORKER, 5 * 2**29 + 8)))
+                assert eventually(held, 30)
+                # Stopped in the midst of a tensor, and past the age at which it is retired.
+                worker.stand_still()
+                time.sleep(RETIRED)
+                assert held() == 1 and server.openings == [HELLO_2], server.openings
+                worker.kill()
+                killed = time.monotonic()
+                assert eventually(lambda: not held(), AWAY + LATE)
+                assert time.monotonic() - killed > AWAY - 1
+                assert isinstance(loop.finish(), tf.errors.OpError)
         finally:
             worker.kill()
 

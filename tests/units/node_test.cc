@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <thread>
@@ -243,6 +245,38 @@ void ServersAreRememberedForAMinute() {
   Check(!memory.SenderOf("0") && memory.SenderOf(last) == node, "the oldest goes");
 }
 
+// Each time the next try fails, twice as late; side by side, or after a fabric was had, not.
+void ClientsWithoutAFabricAreTriedLessAndLess() {
+  using std::chrono::seconds;
+  ClientMemory memory;
+  const NodeId client{1};
+  const NodeId other{2};
+  ClientMemory::Clock::time_point now{};
+  int64_t expected = 10;
+  for (int i = 0; i < 8; ++i) {
+    const ClientMemory::Age age = memory.AgeOnTcp(client, now);
+    Check(age == seconds(expected), "try " + std::to_string(i));
+    // Another channel of the client's, which failed at the same time, or a little later.
+    Check(memory.AgeOnTcp(client, now) == age, "beside it");
+    Check(memory.AgeOnTcp(client, now + age * 8 / 10) == age, "beside it, later");
+    expected = std::min<int64_t>(2 * expected, 600);
+    now += age * 95 / 100 + seconds(1);
+  }
+  Check(expected == 600, "no longer than that");
+  Check(memory.AgeOnTcp(other, now) == seconds(10), "another client");
+  Check(memory.AgeOnTcp(other, now + seconds(41)) == seconds(10), "much later");
+  memory.Forget(client);
+  Check(memory.AgeOnTcp(client, now) == seconds(10), "after a fabric");
+  NodeId many{};
+  for (size_t i = 0; i < ClientMemory::kMost; ++i) {
+    std::memcpy(many.data(), &i, sizeof(i));
+    many[15] = 9;
+    memory.AgeOnTcp(many, now + seconds(1) + std::chrono::milliseconds(i));
+  }
+  // `client` is the oldest, and gone: else this were its second try.
+  Check(memory.AgeOnTcp(client, now + seconds(15)) == seconds(10), "the oldest goes");
+}
+
 void NodesOfTheProcess() {
   const size_t before = AllNodes().size();
   auto one = Node::Create({{"shm", "tcp"}, nullptr, nullptr});
@@ -414,6 +448,7 @@ int main() {
                                       {"bounded offers", OffersAreBounded},
                                       {"revoked tickets", RevokedTicketsTakeConstantTime},
                                       {"servers", ServersAreRememberedForAMinute},
+                                      {"clients", ClientsWithoutAFabricAreTriedLessAndLess},
                                       {"all nodes", NodesOfTheProcess},
                                       {"retired", OffersOutliveARetiredConnection},
                                       {"untold", ReleasesOutliveARetiredConnection},

@@ -287,9 +287,9 @@ class ArHandshaker : public SerializedHandshaker<ArHandshaker> {
     description.features = peer.features;
     if (retires) {
       // Before the endpoint is made, as it goes by these.
-      args_->args = WithRetirement(args_->args);
-      description.retires_after = std::chrono::milliseconds(
-          args_->args.GetInt(GRPC_ARG_MAX_CONNECTION_AGE_MS).value_or(kTransientAgeMs));
+      description.retires_after =
+          node_->clients().AgeOnTcp(peer.node, protocol::ClientMemory::Clock::now());
+      args_->args = WithRetirement(args_->args, &description.retires_after);
     }
     if (connection != nullptr) description.id = peer.link;
     auto link = std::make_shared<protocol::Link>(std::move(description), std::move(connection));
@@ -299,6 +299,7 @@ class ArHandshaker : public SerializedHandshaker<ArHandshaker> {
 
   void Establish(const std::string& fabric) {
     SwapEndpoint(fabric);
+    if (end_ == End::kServer) node_->clients().Forget(machine_->peer().node);
     if (end_ == End::kClient) {
       Log(Severity::kInfo, absl::StrCat("connected to ", peer_, " over ", fabric));
     }

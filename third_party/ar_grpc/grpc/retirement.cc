@@ -8,10 +8,14 @@
 
 namespace ar_grpc {
 
-grpc_core::ChannelArgs WithRetirement(const grpc_core::ChannelArgs& args) {
-  const absl::optional<int> age = args.GetInt(GRPC_ARG_MAX_CONNECTION_AGE_MS);
-  if (age.has_value() && *age <= kTransientAgeMs) return args;
-  return args.Set(GRPC_ARG_MAX_CONNECTION_AGE_MS, kTransientAgeMs)
+grpc_core::ChannelArgs WithRetirement(const grpc_core::ChannelArgs& args,
+                                      std::chrono::milliseconds* age) {
+  const absl::optional<int> users = args.GetInt(GRPC_ARG_MAX_CONNECTION_AGE_MS);
+  if (users.has_value() && *users <= age->count()) {
+    *age = std::chrono::milliseconds(*users);
+    return args;
+  }
+  return args.Set(GRPC_ARG_MAX_CONNECTION_AGE_MS, static_cast<int>(age->count()))
       .Set(GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS, INT_MAX);
 }
 

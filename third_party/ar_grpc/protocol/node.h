@@ -13,6 +13,7 @@
 
 #include "third_party/ar_grpc/base/status.h"
 #include "third_party/ar_grpc/fabric/fabric.h"
+#include "third_party/ar_grpc/protocol/client_memory.h"
 #include "third_party/ar_grpc/protocol/cost_model.h"
 #include "third_party/ar_grpc/protocol/exports.h"
 #include "third_party/ar_grpc/protocol/hello.h"
@@ -98,6 +99,7 @@ class Node : public std::enable_shared_from_this<Node> {
   Status TakeMessages(Link* link, size_t most, std::vector<Offers::Held>* released, size_t* taken);
 
   ServerMemory& servers() { return servers_; }
+  ClientMemory& clients() { return clients_; }
 
   // The fabric of each server that this node has connected to, by address; the last one wins.
   std::map<std::string, std::string> Paths();
@@ -129,6 +131,7 @@ class Node : public std::enable_shared_from_this<Node> {
   std::atomic<bool> has_had_links_{false};
   Offers offers_;
   ServerMemory servers_;
+  ClientMemory clients_;
   std::mutex mu_;
   // The rest is guarded by mu_.
   std::vector<std::shared_ptr<Link>> links_;  // in the order in which they came
