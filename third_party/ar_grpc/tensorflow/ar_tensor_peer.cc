@@ -10,8 +10,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "tensorflow/core/framework/types.h"
-#include "tensorflow/core/platform/cpu_info.h"
 #include "tensorflow/core/platform/errors.h"
+#include "third_party/ar_grpc/base/limits.h"
 #include "third_party/ar_grpc/protocol/receiver.h"
 #include "third_party/ar_grpc/protocol/rendezvous_messages.h"
 #include "third_party/ar_grpc/protocol/write_gate.h"
@@ -67,8 +67,8 @@ std::shared_ptr<Receiver> NewReceiver(const std::shared_ptr<Node>& node,
   options.node = node;
   options.caller = std::make_shared<Calls>(caller);
   options.task = caller->target;
-  // Asked once, as it is a system call.
-  static const int cores = tensorflow::port::MaxParallelism();
+  // Asked once: it reads files.
+  static const int cores = UsableCores();
   options.most_copiers = cores;
   if (tensorflow::thread::ThreadPool* const pool = caller->threadpool) {
     options.run_in_pool = [pool](std::function<void()> task) {
