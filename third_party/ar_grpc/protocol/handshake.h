@@ -154,7 +154,7 @@ class ClientHandshake {
   void ReconnectPlain(const std::string& why);
   void Reconnect(Next next, const std::string& why, bool transient = false);
   void Established();
-  void StayOnTcp(Step::Kind kind, const std::string& why, bool transient);
+  void EndWithoutFabric(Step::Kind kind, const std::string& why, bool transient);
   void Fail(StatusCode code, const std::string& what);
   Steps Take() { return std::exchange(steps_, {}); }
 
@@ -229,7 +229,7 @@ class ServerHandshake {
   void OnFirstVersionVerdict(const std::string& frame);
   void GiveUp();
   void Established();
-  void StayOnTcp(Step::Kind kind, const std::string& why);
+  void EndWithoutFabric(Step::Kind kind, const std::string& why);
   void Fail(StatusCode code, const std::string& what);
   bool Has(const std::string& fabric) const;
   Steps Take() { return std::exchange(steps_, {}); }

@@ -57,7 +57,7 @@ Steps ClientHandshake::Reconnected(Instant now) {
   if (next_ == Next::kHello) {
     SayHello(now);
   } else {
-    StayOnTcp(Step::Kind::kStayOnPlainTcp, next_reason_, false);
+    EndWithoutFabric(Step::Kind::kStayOnPlainTcp, next_reason_, false);
   }
   return Take();
 }
@@ -162,7 +162,8 @@ void ClientHandshake::Parse(Instant now) {
 
 void ClientHandshake::OnFrame(const FrameHead& head, const std::string& frame, Instant now) {
   if (state_ == State::kHello && head.version > version_) {
-    return StayOnTcp(Step::Kind::kStayOnPlainTcp, OtherVersionText(head.version, version_), false);
+    return EndWithoutFabric(Step::Kind::kStayOnPlainTcp, OtherVersionText(head.version, version_),
+                            false);
   }
   if (state_ == State::kHello && head.version == 1) return OnFirstVersion(frame, now);
   if (head.version != kVersion) return Violated(OtherVersionText(head.version, version_));
@@ -201,9 +202,9 @@ void ClientHandshake::OnFirstVersion(const std::string& frame, Instant now) {
   peer_.version = 1;
   peer_.node = answer->node;
   if (answer->fabric.empty()) {
-    return StayOnTcp(Step::Kind::kStayOnTcp,
-                     options_.nothing_offered.empty() ? answer->reason : options_.nothing_offered,
-                     false);
+    return EndWithoutFabric(
+        Step::Kind::kStayOnTcp,
+        options_.nothing_offered.empty() ? answer->reason : options_.nothing_offered, false);
   }
   if (answer->fabric != kFirstVersionFabric || !Contains(options_.fabrics, answer->fabric)) {
     return Violated("it chose a fabric that was not offered: " + answer->fabric);
@@ -233,9 +234,10 @@ void ClientHandshake::OnAnswer(const Answer& answer, Instant now) {
   GiveUp();
   attempt_ = answer.attempt;
   if (answer.fabric.empty()) {
-    return StayOnTcp(Step::Kind::kStayOnTcp,
-                     options_.nothing_offered.empty() ? answer.reason : options_.nothing_offered,
-                     answer.transient);
+    return EndWithoutFabric(
+        Step::Kind::kStayOnTcp,
+        options_.nothing_offered.empty() ? answer.reason : options_.nothing_offered,
+        answer.transient);
   }
   peer_.link = answer.link;
   Begin(answer.fabric, now);
@@ -287,7 +289,7 @@ void ClientHandshake::Failed(const Status& status) {
   GiveUp();
   if (version_ == 1) {
     steps_.push_back(SendStep(v1::Encode(v1::Verdict{false, status.message()})));
-    return StayOnTcp(Step::Kind::kStayOnTcp, status.message(), IsTransient(status.code()));
+    return EndWithoutFabric(Step::Kind::kStayOnTcp, status.message(), IsTransient(status.code()));
   }
   state_ = State::kWaiting;
   Verdict verdict;
@@ -334,7 +336,7 @@ void ClientHandshake::ReconnectPlain(const std::string& why) {
 void ClientHandshake::Reconnect(Next next, const std::string& why, bool transient) {
   GiveUp();
   if (next == Next::kPlain && !options_.tcp_allowed) {
-    return StayOnTcp(Step::Kind::kStayOnPlainTcp, why, false);
+    return EndWithoutFabric(Step::Kind::kStayOnPlainTcp, why, false);
   }
   if (next == Next::kPlain) peer_ = Peer();
   state_ = State::kReconnecting;
@@ -361,7 +363,7 @@ void ClientHandshake::Established() {
   steps_.push_back(std::move(step));
 }
 
-void ClientHandshake::StayOnTcp(Step::Kind kind, const std::string& why, bool transient) {
+void ClientHandshake::EndWithoutFabric(Step::Kind kind, const std::string& why, bool transient) {
   GiveUp();
   Step step;
   step.kind = kind;

@@ -111,8 +111,8 @@ void ServerHandshake::Parse(Instant now) {
     const FrameHead head = FindFrame(received_.rest());
     if (head.boundary == Boundary::kIncomplete) return;
     if (head.boundary == Boundary::kForeign) {
-      if (state_ == State::kPeek) return StayOnTcp(Step::Kind::kStayOnPlainTcp, "");
-      if (state_ == State::kDraining) return StayOnTcp(Step::Kind::kStayOnTcp, reasons_);
+      if (state_ == State::kPeek) return EndWithoutFabric(Step::Kind::kStayOnPlainTcp, "");
+      if (state_ == State::kDraining) return EndWithoutFabric(Step::Kind::kStayOnTcp, reasons_);
       return Fail(StatusCode::kInvalidArgument, kBrokeOff);
     }
     const std::string frame = received_.TakeFrame(head.size);
@@ -150,7 +150,7 @@ void ServerHandshake::Refuse(const std::string& why) {
   answer.attempt = 1;
   answer.reason = why;
   steps_.push_back(SendStep(Encode(answer)));
-  StayOnTcp(Step::Kind::kStayOnPlainTcp, why);
+  EndWithoutFabric(Step::Kind::kStayOnPlainTcp, why);
 }
 
 void ServerHandshake::OnHello(const Hello& hello, Instant now) {
@@ -249,7 +249,7 @@ void ServerHandshake::NextAttempt(Instant now) {
   answer.reason = reasons_;
   answer.transient = transient_;
   steps_.push_back(SendStep(Encode(answer)));
-  if (!tried) return StayOnTcp(Step::Kind::kStayOnTcp, reasons_);
+  if (!tried) return EndWithoutFabric(Step::Kind::kStayOnTcp, reasons_);
   state_ = State::kDraining;
   deadline_ = std::max(deadline_, now + kShortestDrain);
 }
@@ -279,7 +279,7 @@ void ServerHandshake::Failed(const std::string& why, bool transient, bool tell, 
     if (state_ == State::kVerdict) return;  // which is "no", or a lie
     fabric_.clear();
     AnswerFirstVersion("");
-    return StayOnTcp(Step::Kind::kStayOnTcp, reasons_);
+    return EndWithoutFabric(Step::Kind::kStayOnTcp, reasons_);
   }
   if (tell) {
     Verdict verdict;
@@ -313,7 +313,7 @@ void ServerHandshake::OnFirstVersion(const std::string& frame, Instant now) {
             : options_.nothing_offered.empty() ? "the server allows none of the client's fabrics"
                                                : options_.nothing_offered);
   AnswerFirstVersion("");
-  StayOnTcp(Step::Kind::kStayOnTcp, reasons_);
+  EndWithoutFabric(Step::Kind::kStayOnTcp, reasons_);
 }
 
 void ServerHandshake::AnswerFirstVersion(const std::string& address) {
@@ -336,7 +336,7 @@ void ServerHandshake::OnFirstVersionVerdict(const std::string& frame) {
   }
   if (!verdict->established) {
     AddReason(verdict->reason);
-    return StayOnTcp(Step::Kind::kStayOnTcp, reasons_);
+    return EndWithoutFabric(Step::Kind::kStayOnTcp, reasons_);
   }
   // Its end has been told after this one.
   if (!attached_) {
@@ -374,7 +374,7 @@ void ServerHandshake::Established() {
   steps_.push_back(std::move(step));
 }
 
-void ServerHandshake::StayOnTcp(Step::Kind kind, const std::string& why) {
+void ServerHandshake::EndWithoutFabric(Step::Kind kind, const std::string& why) {
   GiveUp();
   state_ = State::kEnded;
   if (kind == Step::Kind::kStayOnPlainTcp) peer_ = Peer();
