@@ -14,9 +14,8 @@ ClientMemory::Age ClientMemory::AgeOnTcp(const NodeId& client, Clock::time_point
     const auto ago = now - failure.since;
     // gRPC spreads an age by a tenth.
     if (ago < failure.age * 9 / 10) return failure.age;
-    // A connection outlives its age by its calls, and a client connects when it next calls. One
-    // that has not come for longer failed for another reason then.
-    failure.age = ago < failure.age * 4 ? std::min(failure.age * 2, kLongest) : kShortest;
+    // A connection outlives its age by its calls, and a client connects when it next calls.
+    failure.age = ago < kRemembered ? std::min(failure.age * 2, kLongest) : kShortest;
     failure.since = now;
     return failure.age;
   }

@@ -21,6 +21,7 @@ class ClientMemory {
   using Age = std::chrono::milliseconds;
   static constexpr Age kShortest{10000};
   static constexpr Age kLongest{600000};
+  static constexpr Age kRemembered = 3 * kLongest;
   static constexpr size_t kMost = 4096;  // the oldest is forgotten
 
   // The age at which a connection of `client` is retired that could not have a fabric `now`: twice
