@@ -21,7 +21,7 @@ constexpr int kLingerMs = 1000;
 }  // namespace
 
 // One connection in the making. Its answers go by way of the reactor: what an attachment says last
-// comes in two events, and one answer has room for both.
+// over iWARP comes in two events, and one answer has room for both.
 class Acceptor::Pending : public std::enable_shared_from_this<Pending> {
  public:
   // `made` takes the connection, and returns why there is no link of it; `over` runs when the

@@ -40,7 +40,8 @@ class Introduction : public std::enable_shared_from_this<Introduction> {
         std::lock_guard<std::mutex> lock(self->mu_);
         self->connection_ = std::move(connection);
       }
-      self->Step(false);
+      // Over RoCE the peer's end is made by what this one has sent last, so it has news.
+      self->Step(true);
     };
     StatusOr<std::unique_ptr<fabric::Attachment>> attachment = context_->Connect(std::move(events));
     if (!attachment.ok()) return End(attachment.status());

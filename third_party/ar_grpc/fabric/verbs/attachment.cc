@@ -16,9 +16,11 @@
 namespace ar_grpc::fabric::verbs {
 namespace {
 
-// The first frame has this time to get to the peer's device and its answer back: with the default
-// of RDMA_QP_TIMEOUT it is sent again five times meanwhile.
+// The first frame has this time to get to the peer's device and its answer back: one that is lost
+// is sent again meanwhile, with the default of RDMA_QP_TIMEOUT. The other end waits for it longer,
+// as it only then hears of this end's failure where nobody tells it.
 constexpr int kGreetingMs = 1500;
+constexpr int kGreetedMs = 5000;
 
 // Outlives its Attachment while a thread connects.
 class Attempt : public std::enable_shared_from_this<Attempt> {
@@ -91,33 +93,53 @@ class Attempt : public std::enable_shared_from_this<Attempt> {
   void Connect(const Hello& peer) {
     const auto self = shared_from_this();
     const bool serves = end_ == AttachEnd::kServer;
-    // Nothing comes before the client knows that this end is connected.
-    if (serves) pair_->WhenHeard([self] { self->Finish(self->pair_->Usable()); });
+    if (serves) pair_->WhenHeard([self] { self->Heard(); });
     Status status = pair_->Connect(port_, peer);
     if (!status.ok()) return Finish(std::move(status));
-    if (serves) {
-      if (Advance(State::kConnecting, State::kGreeting)) events_.send(ReadyFrame());
-      return;
-    }
+    if (serves) return AwaitGreeting();
     if (Advance(State::kConnecting, State::kReady)) events_.send(Encode(pair_->Describe(port_)));
+  }
+
+  void AwaitGreeting() {
+    if (Expected() != State::kConnecting) return;
+    FinishIn(kGreetedMs, "no greeting of the peer's RDMA device has come within ");
+    events_.send(ReadyFrame());
+    if (!Advance(State::kConnecting, State::kGreeting)) return;
+    bool heard = false;
+    {
+      std::lock_guard<std::mutex> lock(mu_);
+      heard = heard_;
+    }
+    if (heard) Finish(pair_->Usable());
+  }
+
+  // A peer that does not wait for its answer may be heard before this end is connected.
+  void Heard() {
+    {
+      std::lock_guard<std::mutex> lock(mu_);
+      heard_ = true;
+      if (state_ != State::kGreeting) return;
+    }
+    Finish(pair_->Usable());
   }
 
   void Greet() {
     if (!Advance(State::kReady, State::kGreeting)) return;
-    Reactor::Get().RunAfter(kGreetingMs, [weak = weak_from_this()] {
-      if (const std::shared_ptr<Attempt> self = weak.lock()) self->Finish(self->Unanswered());
-    });
+    FinishIn(kGreetingMs, "the peer's RDMA device has not answered within ");
     Status status =
         pair_->Greet([self = shared_from_this()] { self->Finish(self->pair_->Usable()); });
     if (!status.ok()) Finish(std::move(status));
   }
 
-  Status Unanswered() const {
+  // Where it is not over by then.
+  void FinishIn(int ms, const std::string& why) {
     const bool roce = port_.address.link_layer == abi::kLinkLayerEthernet;
-    return Status(StatusCode::kUnavailable,
-                  pair_->device()->name() + ": the peer's RDMA device has not answered within " +
-                      std::to_string(kGreetingMs) + " ms" +
+    Status status(StatusCode::kUnavailable,
+                  pair_->device()->name() + ": " + why + std::to_string(ms) + " ms" +
                       (roce ? ": a firewall must let UDP port 4791 pass" : ""));
+    Reactor::Get().RunAfter(ms, [weak = weak_from_this(), status = std::move(status)] {
+      if (const std::shared_ptr<Attempt> self = weak.lock()) self->Finish(status);
+    });
   }
 
   void Finish(Status status) {
@@ -140,6 +162,7 @@ class Attempt : public std::enable_shared_from_this<Attempt> {
   uint64_t peer_seal_ = 0;  // set before kConnecting ends
   std::mutex mu_;
   State state_ = State::kHello;
+  bool heard_ = false;
 };
 
 class VerbsAttachment final : public Attachment {

@@ -31,8 +31,14 @@ std::array<std::atomic<int>, ClosedInChild::kMost>& Places() {
   return *places;
 }
 
+std::mutex& Forks() {
+  static auto* const mutex = new std::mutex;
+  return *mutex;
+}
+
 // In the parent, just before: the libraries do not tell where they map what.
-void KeepMappings() {
+void BeforeFork() {
+  Forks().lock();
   const bool none = std::all_of(Places().begin(), Places().end(),
                                 [](const auto& place) { return place.load() == kFree; });
   if (none) return;
@@ -46,17 +52,24 @@ void KeepMappings() {
   }
 }
 
-void CloseAll() {
+void InParent() { Forks().unlock(); }
+
+void InChild() {
   for (std::atomic<int>& place : Places()) {
     if (const int fd = place.exchange(kFree); fd != kFree) close(fd);
   }
+  Forks().unlock();
 }
 
 }  // namespace
 
-void ClosedInChild::Set(int fd) {
-  static const int registered = pthread_atfork(KeepMappings, nullptr, CloseAll);
+std::unique_lock<std::mutex> HoldOffForks() {
+  static const int registered = pthread_atfork(BeforeFork, InParent, InChild);
   static_cast<void>(registered);
+  return std::unique_lock<std::mutex>(Forks());
+}
+
+void ClosedInChild::Set(int fd) {
   Reset();
   for (std::atomic<int>& place : Places()) {
     int free = kFree;

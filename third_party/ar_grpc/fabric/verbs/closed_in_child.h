@@ -4,8 +4,15 @@
 
 #include <atomic>
 #include <cstdint>
+#include <mutex>
 
 namespace ar_grpc::fabric::verbs {
+
+// No fork of this process begins while it is held: a library opens or closes a device's descriptor,
+// or maps and unmaps what the kernel shares with it. A fork in the midst of that would see, and
+// leave out of the child, memory that is another's by then. Held around such calls alone; nothing
+// is locked within.
+std::unique_lock<std::mutex> HoldOffForks();
 
 // A descriptor of a device that forked children do not keep, nor what is mapped by it. The kernel
 // holds a process's queue pairs, and all memory that they pin, as long as anybody has either: a
@@ -19,12 +26,12 @@ class ClosedInChild {
   ~ClosedInChild() { Reset(); }
   ClosedInChild(const ClosedInChild&) = delete;
 
-  // From now on; before `fd` is closed it has to be Reset. Where more descriptors than kMost are
-  // meant, children keep the last ones.
+  // From now on; before `fd` is closed it has to be Reset. Both while forks are held off, and the
+  // descriptor is made or closed. Where more than kMost are meant, children keep the last ones.
   void Set(int fd);
   void Reset();
 
-  static constexpr int kMost = 64;
+  static constexpr int kMost = 512;
 
  private:
   std::atomic<int>* place_ = nullptr;

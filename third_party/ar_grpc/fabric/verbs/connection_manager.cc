@@ -194,17 +194,21 @@ ConnectionManager::ConnectionManager(const Library& verbs, const RdmacmLibrary& 
 
 ConnectionManager::~ConnectionManager() {
   if (InChild() || channel_ == nullptr) return;
-  descriptor_.Reset();
   Reactor::Get().Remove(channel_->fd);
+  const std::unique_lock<std::mutex> no_fork = HoldOffForks();
+  descriptor_.Reset();
   library_.destroy_event_channel(channel_);
 }
 
 bool ConnectionManager::InChild() const { return ForkCount() != fork_count_; }
 
 Status ConnectionManager::Watch() {
-  channel_ = library_.create_event_channel();
-  if (channel_ == nullptr) return DeviceStatus(errno, "no channel for events of librdmacm");
-  descriptor_.Set(channel_->fd);
+  {
+    const std::unique_lock<std::mutex> no_fork = HoldOffForks();
+    channel_ = library_.create_event_channel();
+    if (channel_ == nullptr) return DeviceStatus(errno, "no channel for events of librdmacm");
+    descriptor_.Set(channel_->fd);
+  }
   const int flags = fcntl(channel_->fd, F_GETFL);
   if (flags < 0 || fcntl(channel_->fd, F_SETFL, flags | O_NONBLOCK) != 0) {
     return ErrnoStatus(errno, "fcntl");

@@ -105,11 +105,15 @@ void Device::Examine(const Library& library, abi::Device* device, const Settings
     if (device->transport_type != abi::kTransportInfiniBand &&
         device->transport_type != abi::kTransportIwarp) {
       status = Unusable("neither InfiniBand nor RoCE nor iWARP");
-    } else if (abi::Context* const context = library.open_device(device); context == nullptr) {
-      status = ErrnoStatus(errno, "cannot be opened");
     } else {
-      opened.reset(new Device(library, context, candidate.device, settings));
-      status = opened->Prepare();
+      std::unique_lock<std::mutex> no_fork = HoldOffForks();
+      abi::Context* const context = library.open_device(device);
+      const int error = errno;
+      if (context != nullptr) {
+        opened.reset(new Device(library, context, candidate.device, settings));
+      }
+      no_fork.unlock();
+      status = opened ? opened->Prepare() : ErrnoStatus(error, "cannot be opened");
     }
     candidate.unusable = status.message();
   }
@@ -138,12 +142,11 @@ Device::Device(const Library& library, abi::Context* context, std::string name, 
 
 Device::~Device() {
   if (InChild()) return;
-  for (ClosedInChild& descriptor : descriptors_) descriptor.Reset();
   Reactor::Get().Remove(context_->async_fd);
-  if (channel_ != nullptr) {
-    Reactor::Get().Remove(channel_->fd);
-    library_.destroy_comp_channel(channel_);
-  }
+  if (channel_ != nullptr) Reactor::Get().Remove(channel_->fd);
+  const std::unique_lock<std::mutex> no_fork = HoldOffForks();
+  for (ClosedInChild& descriptor : descriptors_) descriptor.Reset();
+  if (channel_ != nullptr) library_.destroy_comp_channel(channel_);
   if (domain_ != nullptr) library_.dealloc_pd(domain_);
   library_.close_device(context_);
 }
@@ -203,9 +206,12 @@ Status Device::Start(uint8_t port) {
   // Another port may have been tried before.
   if (domain_ == nullptr) domain_ = library_.alloc_pd(context_);
   if (domain_ == nullptr) return ErrnoStatus(errno, "no protection domain");
-  if (channel_ == nullptr) channel_ = library_.create_comp_channel(context_);
-  if (channel_ == nullptr) return ErrnoStatus(errno, "no completion channel");
-  descriptors_[2].Set(channel_->fd);
+  if (channel_ == nullptr) {
+    const std::unique_lock<std::mutex> no_fork = HoldOffForks();
+    channel_ = library_.create_comp_channel(context_);
+    if (channel_ == nullptr) return ErrnoStatus(errno, "no completion channel");
+    descriptors_[2].Set(channel_->fd);
+  }
   if (iwarp()) {
     if (Status status = StartManager(); !status.ok()) return status;
   }

@@ -51,7 +51,8 @@ struct Limits {
 
 // An opened device with one of its ports, whose events the reactor watches. Belongs to the process
 // that opened it: in a forked child nothing here touches the device any more, which would act on
-// the parent's, and the child has none of its descriptors (ClosedInChild). Thread-safe.
+// the parent's, and the child has none of its descriptors (ClosedInChild); those of librdmacm's own
+// contexts, which have no queue pairs, it keeps. Thread-safe.
 //
 // Nobody calls ibv_fork_init: it would take registered pages out of a child's memory, and segments
 // are shared mappings, which no fork makes a copy of. Pages of other memory stay the parent's since

@@ -13,6 +13,7 @@
 #include "third_party/ar_grpc/base/os.h"
 #include "third_party/ar_grpc/base/random.h"
 #include "third_party/ar_grpc/base/reactor.h"
+#include "third_party/ar_grpc/fabric/verbs/closed_in_child.h"
 #include "third_party/ar_grpc/fabric/verbs/pair_states.h"
 
 namespace ar_grpc::fabric::verbs {
@@ -46,6 +47,7 @@ QueuePair::QueuePair(std::shared_ptr<Device> device)
 // The device holds a prepared one until it is destroyed.
 QueuePair::~QueuePair() {
   if (device_->InChild()) return;
+  const std::unique_lock<std::mutex> no_fork = HoldOffForks();
   if (pair_ != nullptr) device_->library().destroy_qp(pair_);
   for (abi::CompletionQueue* const queue : {sent_, received_}) {
     if (queue != nullptr) device_->library().destroy_cq(queue);
@@ -77,6 +79,7 @@ Status QueuePair::Prepare() {
   const auto make_queue = [&](uint32_t entries) {
     // Soft-iWARP's library fails without a reason, and an old one would stand for it.
     errno = 0;
+    const std::unique_lock<std::mutex> no_fork = HoldOffForks();
     return library.create_cq(device_->context(), static_cast<int>(entries), nullptr,
                              device_->channel(), 0);
   };
@@ -85,11 +88,15 @@ Status QueuePair::Prepare() {
   if (received_ == nullptr) return DeviceStatus(errno, "a completion queue of " + device_->name());
   init.send_queue = sent_;
   init.receive_queue = received_;
-  pair_ = library.create_qp(device_->domain(), &init);
+  const auto make_pair = [&] {
+    const std::unique_lock<std::mutex> no_fork = HoldOffForks();
+    return library.create_qp(device_->domain(), &init);
+  };
+  pair_ = make_pair();
   // Less than a device takes is no loss.
   while (pair_ == nullptr && errno == EINVAL && init.capacity.max_inline_data > 0) {
     init.capacity.max_inline_data /= 2;
-    pair_ = library.create_qp(device_->domain(), &init);
+    pair_ = make_pair();
   }
   if (pair_ == nullptr) return DeviceStatus(errno, "a queue pair of " + device_->name());
   number_ = pair_->number;
@@ -143,7 +150,8 @@ Status QueuePair::Connect(const Device::Port& port, const Hello& peer) {
 
 void QueuePair::WhenHeard(std::function<void()> heard) {
   std::lock_guard<std::mutex> lock(mu_);
-  heard_ = std::move(heard);
+  // One that has failed may have been destroyed already, and would keep it for ever.
+  if (status_.ok()) heard_ = std::move(heard);
 }
 
 void QueuePair::Heard() {
@@ -153,6 +161,7 @@ void QueuePair::Heard() {
 }
 
 Status QueuePair::Greet(std::function<void()> answered) {
+  if (device_->InChild()) return device_->NotHere();
   Status status;
   Locked([&](Operations* ended) {
     if (status_.ok()) {

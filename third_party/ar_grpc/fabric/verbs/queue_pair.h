@@ -53,8 +53,8 @@ class QueuePair final : public EventTarget, public std::enable_shared_from_this<
   // The client's end sends the first frame, which says nothing, once the server's end is connected:
   // what comes through shows that the device's way there and back is open, and over iWARP the
   // server must not send before. `answered` runs once the peer's device has the frame, and `heard`
-  // once this end has the peer's first one; both once, on the reactor, also where the pair has
-  // failed. They are dropped with the pair. An error of Greet is why the pair has failed already.
+  // once this end has the peer's first one; both once, on the reactor, also when the pair fails.
+  // They are dropped with the pair, and by one that has failed already: Usable says why.
   Status Greet(std::function<void()> answered = nullptr);
   void WhenHeard(std::function<void()> heard);
   // The peer's end has gone; what it sent before is taken first.

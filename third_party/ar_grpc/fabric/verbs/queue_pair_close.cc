@@ -10,6 +10,7 @@
 #include "third_party/ar_grpc/base/log.h"
 #include "third_party/ar_grpc/base/os.h"
 #include "third_party/ar_grpc/base/reactor.h"
+#include "third_party/ar_grpc/fabric/verbs/closed_in_child.h"
 #include "third_party/ar_grpc/fabric/verbs/pair_states.h"
 #include "third_party/ar_grpc/fabric/verbs/queue_pair.h"
 
@@ -119,6 +120,7 @@ void QueuePair::Destroy() {
   });
   for (abi::CompletionQueue* const queue : queues) {
     device_->Remove(queue);
+    const std::unique_lock<std::mutex> no_fork = HoldOffForks();
     if (const int error = device_->library().destroy_cq(queue); error != 0) {
       Log(Severity::kError,
           ErrnoStatus(error, "destroying a queue of " + device_->name()).message());
@@ -136,7 +138,9 @@ void QueuePair::Destroy() {
 }
 
 bool QueuePair::DestroyPair(abi::QueuePair* pair) {
+  std::unique_lock<std::mutex> no_fork = HoldOffForks();
   const int error = device_->library().destroy_qp(pair);
+  no_fork.unlock();
   // A device that the kernel has taken away answers so, and took its queue pairs along.
   if (error == 0 || (error == EIO && device_->failed())) return true;
   // It may still write: what it was told to stays as it is until the pair is destroyed.
