@@ -73,4 +73,9 @@ def test_a_device_that_connects_no_queue_pair(
 
     there.unlink()
     assert eventually(lambda: step() == [0.0, 0.0] and paths() == {"verbs"}, _AGAIN)
-    assert all(cluster[task].status()["rendezvous"] > 0 for task in (PS, WORKER))
+
+    def read() -> bool:
+        return all(cluster[task].status()["rendezvous"] > 0 for task in (PS, WORKER))
+
+    # Memory is registered while it is first used.
+    assert eventually(lambda: step() == [0.0, 0.0] and read(), _AGAIN)
