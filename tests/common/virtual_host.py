@@ -15,10 +15,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+import psutil
 import pytest
 
 #: The driver of the virtual host that this process runs in; not set outside of one.
@@ -112,6 +113,14 @@ def _limit(item: pytest.Item) -> float:
         return 0.0
 
 
+def _memory_mb(items: Iterable[pytest.Item]) -> int:
+    """What these tests want for their host, where this machine has it to spare."""
+    markers = [marker for item in items for marker in item.iter_markers(_MARKER)]
+    wanted = max(int(marker.kwargs.get("memory_mb", 0)) for marker in markers)
+    spare = min(psutil.virtual_memory().available, shutil.disk_usage("/dev/shm").free) >> 20
+    return wanted if _MEMORY_MB < wanted <= spare else _MEMORY_MB
+
+
 class _Host:
     """A virtual host that runs tests, from its start to its end."""
 
@@ -128,7 +137,7 @@ class _Host:
             self._process = subprocess.Popen(
                 [
                     *leash,
-                    *command(driver, *words, shared=[self._folder], memory_mb=_MEMORY_MB),
+                    *command(driver, *words, shared=[self._folder], memory_mb=_memory_mb(items)),
                 ],
                 env=environment(),
                 cwd=config.rootpath,
@@ -245,6 +254,8 @@ class Outside:
             return None
         if driver not in self._hosts:
             items = [each for each in item.session.items if driver_of(each) == driver]
+            # Those of another driver were all before, and leave their memory to this one.
+            self._end_hosts()
             self._hosts[driver] = _Host(driver, self._config, items)
         hook = item.ihook
         hook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
@@ -283,6 +294,9 @@ class Outside:
         yield made("teardown", lambda: None)
 
     def pytest_sessionfinish(self) -> None:
+        self._end_hosts()
+
+    def _end_hosts(self) -> None:
         while self._hosts:
             self._hosts.popitem()[1].remove()
 
@@ -312,7 +326,9 @@ class Inside:
 def register(config: pytest.Config) -> None:
     """For pytest_configure()."""
     config.addinivalue_line(
-        "markers", f"{_MARKER}(driver): runs in a virtual RDMA host of this driver, rxe or siw"
+        "markers",
+        f"{_MARKER}(driver, memory_mb=0): runs in a virtual RDMA host of this driver, rxe or siw, "
+        "with so much memory where there is that much to spare",
     )
     plugin = Inside(config) if inside() else Outside(config)
     config.pluginmanager.register(plugin, "virtual-host")

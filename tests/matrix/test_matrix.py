@@ -12,11 +12,13 @@ from common.paths import PATHS, DataPath
 from common.processes import Cluster
 from common.protocols import STOCK, wanted
 from matrix import cases_faults, cases_rest, cases_steps, cases_tf2, cases_values  # noqa: F401
-from matrix.cases import CASES, Case, rows
+from matrix.cases import CASES, GIB, Case, rows
 from matrix.meter import assert_fabric, assert_path, carried, read
 from matrix.not_offered import NOT_OFFERED
 from matrix.report import CELL
 
+#: What servers, a client and the kernel of a virtual host take beside a case's memory.
+_REST = 3 * GIB
 _REFUSED = {(entry.path, entry.case): entry for entry in NOT_OFFERED}
 
 
@@ -57,6 +59,9 @@ _QUICK = {
 
 def _marks(path: DataPath, case: Case) -> list[pytest.MarkDecorator]:
     marks = [pytest.mark.timeout(case.limit * path.patience), *path.marks]
+    if path.driver and case.memory:
+        memory_mb = (case.memory + _REST) >> 20
+        marks.append(pytest.mark.virtual_host(path.driver, memory_mb=memory_mb))
     quick = case.quick_on is None or path.name in case.quick_on
     if not quick or case.name not in _QUICK.get(path.name, {case.name}):
         marks.append(pytest.mark.slow)
