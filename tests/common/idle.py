@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 import psutil
 
 from common.processes import Cluster
 
 
-def percent_of_a_core(cluster: Cluster, seconds: float, limit: float) -> dict[str, float]:
-    """By task, over so long a time: the least of up to three such times, until all take less than
-    `limit`.
+def percent_of_a_core(
+    cluster: Cluster, seconds: float, limit: float, among: Sequence[str] = ()
+) -> dict[str, float]:
+    """By task, `among` these, else all, over so long a time: the least of up to three such times,
+    until all take less than `limit`.
 
     Whoever burns a core does so in each of them. Others' load adds to one: a virtual host counts
     for a process also the time in which its machine does something else.
     """
-    tasks = {task: psutil.Process(cluster[task].pid) for task in cluster.tasks}
+    tasks = {task: psutil.Process(cluster[task].pid) for task in among or cluster.tasks}
 
     def used() -> dict[str, float]:
         times = {task: process.cpu_times() for task, process in tasks.items()}

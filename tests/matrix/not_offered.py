@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from common.ar import eventually
 from common.graphs import huge_transfer
+from common.idle import percent_of_a_core
 from common.interrupted import PROMPT, PS, WORKER, long_transfer, session_on
 from common.loops import Loop
 from common.pair import session_at
@@ -47,11 +48,12 @@ def _kills_the_sender(cluster: Cluster) -> None:
         cluster.restart(PS)
 
 
-def _rank_does_not_come_back(cluster: Cluster) -> None:
-    """The sender of a transfer dies, and what is started in its place cannot join the MPI job."""
+def _rank_does_not_come_back(cluster: Cluster, way: tuple[str, str]) -> None:
+    """An end of a transfer dies, and what is started in its place cannot join the MPI job. The
+    other end, whose message no rank will take or send any more, has nothing to do."""
     # A master that waits for a dead task when its session closes is dead itself then.
     with session_at(cluster.target(WORKER), seconds=10) as session:
-        step = long_transfer(PS, WORKER, mib=64)
+        step = long_transfer(*way, mib=64)
         loop = Loop(partial(session.run, step))
         loop.wait_steps(1, PROMPT)
         killed = time.monotonic()
@@ -64,6 +66,8 @@ def _rank_does_not_come_back(cluster: Cluster) -> None:
         assert cluster.dead() == [PS]
         assert "this process was not started by an MPI launcher" in cluster[PS].tail()
         assert cluster[WORKER].alive()
+        idle = percent_of_a_core(cluster, 5, _IDLE, [WORKER])
+        assert idle[WORKER] < _IDLE, idle
         cluster.new_job()
     with session_on(cluster) as session:
         assert session.run(long_transfer(PS, WORKER, mib=64)) == 0.0
@@ -73,13 +77,15 @@ _NO_SUCCESSOR = (
     "an MPI starts all ranks of a job at once: calls to a task that has died are Unavailable, what "
     "is started in its place says that it is in no job, and the cluster is started anew"
 )
+#: Percent of a core.
+_IDLE = 1.0
 _OVER_MPI = tuple(path.name for path in PATHS if path.mpi)
 
 NOT_OFFERED: tuple[NotOffered, ...] = (
     *(
-        NotOffered(case, path, _NO_SUCCESSOR, _rank_does_not_come_back)
+        NotOffered(case, path, _NO_SUCCESSOR, partial(_rank_does_not_come_back, way=way))
         for path in _OVER_MPI
-        for case in ("peer killed", "peer restarted")
+        for case, way in (("peer killed", (PS, WORKER)), ("peer restarted", (WORKER, PS)))
     ),
     NotOffered(
         "over 2 GiB",
