@@ -124,6 +124,11 @@ void Refusals() {
   EXPECT(Started({true, false, ThreadLevel::kLess}).message() ==
          "this program has initialized MPI without MPI_THREAD_MULTIPLE: initialize it with "
          "(mpi4py: mpi4py.rc.thread_level = 'multiple'), or leave it to the server");
+  setenv("PMI_RANK", "0", 1);  // as MPICH's launcher does
+  const std::string single = Started({false, false, ThreadLevel::kLess}).message();
+  unsetenv("PMI_RANK");
+  EXPECT(single.find(") does not give MPI_THREAD_MULTIPLE: install an MPI that is built with it") !=
+         std::string::npos);
   const Status late = Started({}, 2, 1);
   EXPECT(late.code() == StatusCode::kDeadlineExceeded);
   EXPECT(

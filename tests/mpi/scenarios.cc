@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <random>
 #include <thread>
 #include <utility>
@@ -136,6 +137,7 @@ void CancelBefore(Rank& rank) {
 // Some chunks have come: memory is given back when MPI has ended the one that it has.
 void CancelMidway(Rank& rank) {
   constexpr int kRounds = 20;
+  int cancelled = 0;
   for (int i = 0; i < kRounds; ++i) {
     Memory memory(8 << 20);
     if (rank.rank() == 0) {
@@ -152,6 +154,7 @@ void CancelMidway(Rank& rank) {
           memory.CheckUntouched();  // only looks at it when it was released
         } else {
           CheckCode(status, StatusCode::kCancelled);
+          ++cancelled;
         }
       }
       Eventually("the memory is given back", [&] { return memory.released(); });
@@ -167,6 +170,7 @@ void CancelMidway(Rank& rank) {
     }
   }
   Check(rank.channel().counts().kept == 0 && rank.channel().counts().kept_bytes == 0, "kept");
+  Check(rank.rank() != 0 || cancelled > 0, "each transfer ended before its cancel");
 }
 
 // The peer has more or fewer bytes than expected: that transfer fails, at the receiver, and no
@@ -209,6 +213,13 @@ void Refusals(Rank& rank) {
   CheckCode(sent(2, 0), StatusCode::kInvalidArgument, "the MPI job has no rank 2, but 2 ranks");
   CheckCode(sent(-1, 0), StatusCode::kInvalidArgument, "the MPI job has no rank -1, but 2 ranks");
   CheckCode(sent(0, -1), StatusCode::kInvalidArgument, "MPI has no tag -1 here, only up to ");
+  const int largest = channel.job().largest_tag;
+  Check(largest >= 32767, "less than the standard's");
+  if (largest < std::numeric_limits<int>::max()) {
+    CheckCode(sent(0, largest + 1), StatusCode::kInvalidArgument,
+              "MPI has no tag " + std::to_string(largest + 1) + " here, only up to " +
+                  std::to_string(largest));
+  }
   Ended none;
   channel.Receive(Tag(), &byte, 1, nullptr, none.done());
   CheckCode(none.Wait(), StatusCode::kInvalidArgument, "the tag is none of this MPI channel's");
