@@ -5,6 +5,7 @@ What every path does, values, steps and faults, is in the matrix.
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import time
@@ -16,9 +17,18 @@ import pytest
 import tensorflow as tf
 
 from common.ar import eventually
-from common.classic import check_broadcast_to_grpc, check_mixed, cpu_percent_at_rest, mixed
+from common.classic import (
+    BY_CHANNEL,
+    IN_RESPONSE,
+    REFUSED,
+    check_broadcast_to_grpc,
+    check_mixed,
+    cpu_percent_at_rest,
+    mixed,
+)
 from common.fixtures import ClusterFactory
 from common.mpi_job import Job
+from common.page import PROTOCOLS
 from common.pair import MIB, PS, SUM, WORKER, large_step, session_at, summed
 from common.processes import (
     CONNECTS,
@@ -29,7 +39,7 @@ from common.processes import (
     tf_config,
     wait_together,
 )
-from common.protocols import MPI
+from common.protocols import MPI, VERBS
 from common.reduced_values import check_reduced
 from common.repeated import few
 from common.unheard_cancel import check_unheard_cancel
@@ -169,6 +179,23 @@ def test_mixed_cluster(
         'protocol="grpc+mpi", in the same MPI job'
     )
     check_mixed(cluster, MIXED[sender, receiver], ("mpi_bytes_received", "pmpi_bytes"), refusal)
+
+
+def test_the_docs_say_what_mixed_clusters_do() -> None:
+    """The page's table is what these tests, and those of grpc+verbs, assert."""
+    section = PROTOCOLS.read_text().split("## Mixed clusters")[1].split("\n## ")[0]
+    fates = {"is refused": REFUSED, "arrives in the response": IN_RESPONSE}
+    said = {}
+    for senders, receivers, fate in re.findall(r"^\| (.*) \| (`.*`) \| (.*) \|$", section, re.M):
+        found = [fates[known] for known in fates if fate.startswith(known)]
+        for way in itertools.product(
+            *(re.findall("`(.*?)`", names) for names in (senders, receivers))
+        ):
+            if found:
+                said[way] = found[0]
+    apart = {(MPI, VERBS): REFUSED, (VERBS, MPI): REFUSED}
+    tested = {**mixed(MPI), **mixed(VERBS), **apart}
+    assert said == {way: fate for way, fate in tested.items() if fate != BY_CHANNEL}
 
 
 @over_mpich
