@@ -1,16 +1,20 @@
-"""grpc+ar where an RDMA device is there and does not connect: it goes on over TCP, and says so."""
+"""grpc+ar on an RDMA device that does not connect, or fails later, while TCP works."""
 
 from __future__ import annotations
 
 import errno
 import os
 import re
+import signal
 from pathlib import Path
 
 import pytest
+import tensorflow as tf
 
 from common.ar import eventually, path_of
 from common.fixtures import ClusterFactory
+from common.interrupted import long_transfer
+from common.loops import Loop, callable_of
 from common.pair import PS, WORKER, large_step, session_at
 from common.preload import preloadable
 from common.repeated import few
@@ -26,6 +30,18 @@ UNANSWERED = "the peer's RDMA device has not answered within 1500 ms: a firewall
 _AGAIN = 10 + 5 * SLOWER
 
 
+def faulty(folder: Path) -> dict[str, str]:
+    """The environment of a server with faulty_verbs.cc."""
+    library = preloadable(
+        _HERE / "faulty_verbs.cc",
+        folder,
+        f"-I{_REPO}",
+        f"-Wl,--no-as-needed,--version-script={_HERE / 'faulty_verbs.map'}",
+        "-l:libibverbs.so.1",
+    )
+    return {"AR_IBVERBS_LIB": str(library)}
+
+
 @pytest.mark.parametrize(
     ("refuses", "why"),
     few(
@@ -38,17 +54,10 @@ def test_a_device_that_connects_no_queue_pair(
     new_ar_cluster: ClusterFactory, tmp_path: Path, refuses: str, why: int
 ) -> None:
     """No step fails, both logs say why, and the next connection tries again: RDMA is back then."""
-    library = preloadable(
-        _HERE / "refusing_verbs.cc",
-        tmp_path,
-        f"-I{_REPO}",
-        f"-Wl,--no-as-needed,--version-script={_HERE / 'refusing_verbs.map'}",
-        "-l:libibverbs.so.1",
-    )
     there = tmp_path / "refused"
     there.touch()
     refusing = {
-        "AR_IBVERBS_LIB": str(library),
+        **faulty(tmp_path),
         "REFUSED_WHILE": str(there),
         "REFUSED_WITH": str(why),
     }
@@ -79,3 +88,35 @@ def test_a_device_that_connects_no_queue_pair(
 
     # Memory is registered while it is first used.
     assert eventually(lambda: step() == [0.0, 0.0] and read(), _AGAIN)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("broken", [PS, WORKER])
+def test_a_device_that_fails_in_the_midst_of_a_step(
+    new_ar_cluster: ClusterFactory, tmp_path: Path, broken: str
+) -> None:
+    """The step fails as for a lost peer, nothing hangs, and the next one goes by RDMA again."""
+    cluster = new_ar_cluster(
+        {"AR_GRPC_FABRICS": "verbs,tcp"}, envs={broken: faulty(tmp_path)}, ps=1, worker=1
+    )
+    with session_at(cluster.target(WORKER), seconds=60 * SLOWER) as session:
+        step = callable_of(session, long_transfer(PS, WORKER, 32))
+        loop = Loop(step)
+        loop.wait_steps(2, 30 * SLOWER)
+        assert path_of(cluster, WORKER, PS) == "verbs"
+        os.kill(cluster[broken].pid, signal.SIGUSR2)
+        error = loop.outcome(20 * SLOWER)
+        assert isinstance(error, tf.errors.UnavailableError), repr(error)
+
+        before = cluster[WORKER].status()["rendezvous"]
+
+        def works() -> bool:
+            try:
+                return bool(step() == 0.0)
+            except tf.errors.UnavailableError:  # of the connection the other way
+                return False
+
+        assert eventually(works, _AGAIN)
+        assert eventually(lambda: step() == 0.0 and cluster[WORKER].status()["rendezvous"] > before)
+    assert path_of(cluster, WORKER, PS) == "verbs"
+    assert all(cluster[task].alive() for task in (PS, WORKER))
