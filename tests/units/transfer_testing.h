@@ -229,6 +229,31 @@ struct Ends {
   std::shared_ptr<Link> client;
 };
 
+// A fabric of which a process has one context.
+class BorrowedContext final : public fabric::Context {
+ public:
+  explicit BorrowedContext(fabric::Context* context) : context_(context) {}
+  const char* name() const override { return context_->name(); }
+  fabric::Capabilities capabilities() const override { return context_->capabilities(); }
+  Status Available() override { return context_->Available(); }
+  StatusOr<std::string> Brochure() override { return context_->Brochure(); }
+  Status Reaches(const std::string& brochure) override { return context_->Reaches(brochure); }
+  StatusOr<std::shared_ptr<fabric::Registration>> Register(std::shared_ptr<memory::Segment> whole,
+                                                           uint64_t offset, uint64_t size,
+                                                           fabric::Access access) override {
+    return context_->Register(std::move(whole), offset, size, access);
+  }
+  StatusOr<std::unique_ptr<fabric::Attachment>> Accept(fabric::AttachEvents events) override {
+    return context_->Accept(std::move(events));
+  }
+  StatusOr<std::unique_ptr<fabric::Attachment>> Connect(fabric::AttachEvents events) override {
+    return context_->Connect(std::move(events));
+  }
+
+ private:
+  fabric::Context* const context_;
+};
+
 class World {
  public:
   using MakeContext = std::function<std::unique_ptr<fabric::Context>()>;
@@ -237,6 +262,9 @@ class World {
   }
   static MakeContext Hostile(fabric::hostile::Options options = {}) {
     return [options] { return fabric::hostile::New(options); };
+  }
+  static MakeContext Borrow(fabric::Context* context) {
+    return [context] { return std::make_unique<BorrowedContext>(context); };
   }
 
   explicit World(const MakeContext& make, size_t segment_bytes = size_t{192} << 20)
@@ -329,6 +357,7 @@ class World {
   std::shared_ptr<uint8_t> Allocate(uint64_t size) {
     const uint64_t offset = used_.fetch_add((size + 63) / 64 * 64);
     if (offset + size > segment->size()) return nullptr;
+    AwaitRegistered(segment->data() + offset, size);
     return std::shared_ptr<uint8_t>(segment->data() + offset, [kept = segment](uint8_t*) {});
   }
 
@@ -384,6 +413,14 @@ class World {
   std::shared_ptr<Calls> calls;
 
  private:
+  // Over a fabric that pins pages memory is registered in a thread of its own.
+  void AwaitRegistered(const uint8_t* data, uint64_t size) {
+    if (!exports->pins()) return;
+    exports->Carved(data, size);
+    Eventually("memory is registered",
+               [&] { return exports->Registered(server_context.get(), data, size); });
+  }
+
   Ends Add(const char* fabric, std::unique_ptr<fabric::Connection> server_end,
            std::unique_ptr<fabric::Connection> client_end) {
     const LinkId id = NewToken();

@@ -246,6 +246,23 @@ def test_nothing_arrives_after_a_close(built: Path, driver: str, case: str, dela
     assert said["late"] == "0"
 
 
+def test_nothing_arrives_after_a_transfer_was_cancelled(built: Path) -> None:
+    """Amid a READ, while all is lost; the same connection goes on when the link is whole."""
+    said = between_two_hosts(built, "cancel", Link())
+    assert said["status"] == "the transfer was cancelled"
+    # The device would give up after seven times 0.27 s.
+    assert float(said["cancel_seconds"]) < 1
+    assert (said["late"], said["closed"]) == ("0", "0")
+    # What was asked for before the cancel came all the same, to memory that is not the caller's.
+    assert LARGEST_READ <= int(said["get_bytes"]) <= BYTES
+
+
+@mostly_over_rxe
+def test_transfers_that_end_early(built: Path, driver: str) -> None:
+    """As over the other fabrics (tests/units): cancelled, cut, many at once."""
+    assert in_one_host(driver, built / "receiver_test").count("ok receiver: ") == 3
+
+
 def test_a_peer_that_is_not_heard_of(built: Path) -> None:
     said = between_two_hosts(built, "lost", Link())
     assert said["status"] == "rxe0/1: transport retry counter exceeded"

@@ -32,7 +32,7 @@ REFUSED = {
 
 @pytest.fixture(scope="module")
 def built() -> Path:
-    names = ["read_test", "transfer_program"]
+    names = ["read_test", "told_test", "transfer_program"]
     return cpp.build("verbs", names, ["plain"]) / "plain/tests/verbs"
 
 
@@ -82,6 +82,11 @@ def test_one_end_makes_the_packets_of_both_smaller(built: Path) -> None:
     assert int(said["Ip6InReceives"]) < 100
     line = "I AR-gRPC: RDMA over rxe0/1 (RoCE, 2.5 Gb/s), named by RDMA_DEVICE"
     assert line in outcome.stderr.splitlines()
+
+
+def test_a_device_is_told_of_them(built: Path) -> None:
+    (done,) = machine.run([Guest([str(built / "told_test")])], Link(), timeout_s=120)
+    assert (done.stdout, done.status) == ("ok told\n", 0), done
 
 
 def test_the_named_gid_is_the_way(built: Path) -> None:

@@ -9,12 +9,17 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "tests/verbs/two_hosts.h"
 #include "third_party/ar_grpc/fabric/verbs/verbs.h"
 #include "third_party/ar_grpc/memory/segment.h"
+#include "third_party/ar_grpc/protocol/node.h"
+#include "third_party/ar_grpc/protocol/receiver.h"
 
 namespace ar_grpc::fabric::verbs::testing {
 namespace {
@@ -108,6 +113,57 @@ void LoseAFrame(Connection& connection) {
   Impair("loss 0%");
 }
 
+// For a transfer that calls nobody.
+class NoCalls final : public protocol::ChunkCaller {
+ public:
+  std::function<void()> Start(const protocol::ChunkRequest&, Target, int64_t,
+                              std::function<void(Status)> done) override {
+    done(Status(StatusCode::kUnavailable, "a call"));
+    return [] {};
+  }
+  void Release(const protocol::ChunkRequest&, std::function<void()>) override {}
+};
+
+// A transfer is cancelled while all is lost, its memory is taken for something else, and the link
+// is whole again before the device gives up: what was lost is sent again then.
+void CancelATransfer(std::unique_ptr<Connection> reading, const Key& key, size_t size) {
+  const Connection& connection = *reading;
+  const auto node = protocol::Node::Create({{"verbs"}, nullptr, nullptr});
+  const protocol::NodeId server{1};
+  const protocol::LinkId id = NewToken();
+  const auto link = std::make_shared<protocol::Link>(
+      protocol::Link::Description{protocol::End::kClient, server, "server:1", "verbs", id,
+                                  protocol::kFeatures},
+      std::move(reading));
+  node->AddLink(link);
+  protocol::Receiver::Options options;
+  options.node = node;
+  options.caller = std::make_shared<NoCalls>();
+  const auto receiver = protocol::Receiver::Create(std::move(options));
+  std::vector<uint8_t> into(size);
+  Awaited<Status> ended;
+  receiver->Start({server, receiver->ask().ticket, size, protocol::Offer::Readable{id, key, 0}},
+                  {into.data(), size, nullptr}, [&ended](Status status) { ended.Set(status); });
+  const auto begin = std::chrono::steady_clock::now();
+  while (connection.get_bytes() == 0) {
+    Check(Seconds(begin) < 30, "nothing was read");
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  Impair("loss 100%");
+  Check(!ended.Ready(), "read before the link was cut");
+  const auto cancelling = std::chrono::steady_clock::now();
+  receiver->Cancel();
+  Say("cancel_seconds", Seconds(cancelling));
+  std::fill(into.begin(), into.end(), kFill);
+  Impair("loss 0%");
+  Say("status", ended.Get().message());
+  std::this_thread::sleep_for(std::chrono::seconds(1));
+  Say("late", static_cast<uint64_t>(size - std::count(into.begin(), into.end(), kFill)));
+  Say("closed", connection.closed());
+  Say("get_bytes", connection.get_bytes());
+  node->RemoveLink(link);
+}
+
 int ReadFrom(const char* host, const char* port, size_t size, const std::string& name) {
   const auto segment = Value(memory::Segment::Create(size));
   const auto registration = Value(Get().Register(segment, 0, size, Access::kRead));
@@ -119,8 +175,14 @@ int ReadFrom(const char* host, const char* port, size_t size, const std::string&
   attachment->TakeFrame(socket.Receive());
   socket.Send(*end.NextFrame());
   attachment->TakeFrame(socket.Receive());
-  const auto connection = Value(end.Take());
+  auto connection = Value(end.Take());
   const Key key = socket.Receive();
+  if (name == "cancel") {
+    CancelATransfer(std::move(connection), key, size);
+    socket.Send("done");
+    socket.Flush();
+    return 0;
+  }
   if (name == "read") ReadAll(*connection, key, segment->data(), size);
   if (name == "close-late") CloseEarly(*connection, key, segment->data(), size, false);
   if (name == "close-lost") CloseEarly(*connection, key, segment->data(), size, true);
