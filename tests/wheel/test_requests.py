@@ -134,6 +134,8 @@ def test_all_requests_are_known(rows: list[dict[str, Any]]) -> None:
             counted = row[task]
             assert sum(counted["frames"].values()) == counted["requests"]["send"]
             assert set(counted["frames"]) <= {"data", "message", "credits"}
+            # A call without a tensor, and its answer, are small enough.
+            assert counted["inline"]["send"] >= 2 * STEPS
             # Each step is at least a call and its answer.
             assert counted["http2"]["HEADERS"] >= STEPS
             assert counted["http2"]["DATA"] >= STEPS
