@@ -83,6 +83,21 @@ def huge_transfer(source: str, sink: str, size: int, blocks: int = 1024) -> list
     return samples
 
 
+#: Gives a server XLA's device of the host's cores. It stands for devices that are no CPUs:
+#: TensorFlow has no accelerator's facts about it, and only it knows its memory.
+XLA = {"TF_XLA_FLAGS": "--tf_xla_enable_xla_devices=true"}
+
+
+def between_devices(source: str, sink: str, size: int) -> list[Any]:
+    """`size` float32 values from a device of one task to one of another: what they are, and their
+    least and greatest where they came."""
+    with tf.device(source):
+        value = tf.random.uniform([], seed=1)
+        sent = tf.fill([size], value)
+    with tf.device(sink):
+        return [value, tf.reduce_min(sent), tf.reduce_max(sent)]
+
+
 OFFSETS = [0, 1, 3, 4, 60, 63, 64, 65, 4032, 4095, 4096, 4097]
 LENGTHS = [1, 63, 64, 1024, 65537]
 

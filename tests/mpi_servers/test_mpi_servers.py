@@ -27,6 +27,7 @@ from common.classic import (
     mixed,
 )
 from common.fixtures import ClusterFactory
+from common.graphs import XLA, between_devices
 from common.mpi_job import Job
 from common.page import PROTOCOLS
 from common.pair import MIB, PS, SUM, WORKER, large_step, session_at, summed
@@ -42,6 +43,7 @@ from common.processes import (
 from common.protocols import MPI, VERBS
 from common.reduced_values import check_reduced
 from common.repeated import few
+from common.sessions import task_device
 from common.unheard_cancel import check_unheard_cancel
 
 pytestmark = pytest.mark.timeout(180)
@@ -196,6 +198,21 @@ def test_the_docs_say_what_mixed_clusters_do() -> None:
     apart = {(MPI, VERBS): REFUSED, (VERBS, MPI): REFUSED}
     tested = {**mixed(MPI), **mixed(VERBS), **apart}
     assert said == {way: fate for way, fate in tested.items() if fate != BY_CHANNEL}
+
+
+@over_mpich
+@pytest.mark.parametrize("sink", ["CPU", "XLA_CPU"])
+def test_to_a_device_that_is_no_cpu(new_mpi_cluster: ClusterFactory, mpi: str, sink: str) -> None:
+    """What it receives comes in the response, as only it knows its memory."""
+    cluster = new_mpi_cluster(XLA, ps=1, worker=1)
+    with session_at(cluster.target()) as session:
+        values = between_devices(task_device(PS), task_device(WORKER).replace("CPU", sink), MIB)
+        before = cluster[WORKER].counters()["mpi_bytes_received"]
+        wanted, *ends = session.run(values)
+        received = cluster[WORKER].counters()["mpi_bytes_received"] - before
+    assert ends == [wanted] * 2
+    # The value itself goes to the client's master, which is the worker.
+    assert received == 4 + (4 * MIB if sink == "CPU" else 0)
 
 
 @over_mpich
