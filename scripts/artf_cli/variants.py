@@ -8,7 +8,7 @@
 - `Nchannels`: channels to each other task (`rpc_options.num_channels_per_target`), a connection
   each: channels of a process to one address share a connection unless gRPC is told not to,
 - `threads`: no thread of the pools spins, as patches/tensorflow/0015 has it for `grpc+ar` on few
-  cores. That a step runs on the thread that waits for it (0013) is code, and stock cannot be given
+  cores. That a step runs on the thread that waits for it (0016) is code, and stock cannot be given
   it: `grpc+ar/tcp` has both.
 
 WHEEL is `upstream` or `against`; without it, it is the wheel that was built.
