@@ -242,8 +242,10 @@ def test_tables_of_figures_are_what_their_command_makes() -> None:
     for raw in figures.FOLDER.glob("*.json"):
         if raw == full.RECORD:
             continue  # of tests, not of figures
-        rows, _ = record.read(raw)
+        rows, made = record.read(raw)
         assert rows, raw
+        # Of a commit that anyone can have, not of a changed tree.
+        assert re.fullmatch("[0-9a-f]{40}", made["commit"]), raw
 
 
 def test_no_table_of_figures_stands_elsewhere() -> None:
