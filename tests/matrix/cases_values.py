@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from common.ar import path_of
 from common.graphs import (
     CONDS,
     LENGTHS,
@@ -186,16 +187,23 @@ HUGE = 2 * GIB + 8
 
 @recv(
     "over 2 GiB",
-    "a tensor of 2 GiB and 8 bytes, in two steps, compared by sums of its blocks and samples",
+    "a tensor of 2 GiB and 8 bytes, at least twice, compared by sums of its blocks and samples",
     Payload(large=2 * HUGE),
     quick_on=("grpc+ar/shm",),
     memory=12 * GIB,
     limit=240.0,
 )
 def over_2_gib(cluster: Cluster) -> None:
+    def read_so_far() -> int:
+        return int(cluster[WORKER].status().get("rendezvous_bytes", 0))
+
+    before = read_so_far()
     with session_on(cluster, seconds=200) as session:
         samples = huge_transfer(PS, WORKER, HUGE)
-        # Memory that has to be registered first is so in the second step.
-        for _ in range(2):
+        for done in range(1, 7):
             there, here = session.run(samples)
             assert not difference(here, there)
+            # RDMA's memory is registered while it is first used, which takes its time here.
+            registers = path_of(cluster, WORKER, PS) == "verbs"
+            if done > 1 and (not registers or read_so_far() >= before + HUGE):
+                break
