@@ -109,9 +109,9 @@ VERBS = {
         f"fabric/verbs/{name}.cc" for name in ("device_choice", "numa", "settings")
     ],
     "dying_program": _VERBS,
-    "forking_program": _VERBS,
     "events_test": _VERBS,
     "failures_test": _VERBS,
+    "forking_program": _VERBS,
     "hostile_peer_test": _VERBS,
     "impaired_program": _VERBS,
     "iwarp_frame_test": [f"fabric/verbs/{name}.cc" for name in ("address", "frame", "iwarp_frame")],

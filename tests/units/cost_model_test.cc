@@ -26,6 +26,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/conformance/forwarding.h"
 #include "tests/conformance/hostile.h"
 #include "tests/units/expect.h"
 #include "third_party/ar_grpc/base/thread.h"
@@ -595,31 +596,21 @@ void ADeviceThatAnswersLater() {
 }
 
 // A fabric whose first registrations are interrupted, as on a busy machine.
-class SlowAtFirst final : public fabric::Context {
+class SlowAtFirst final : public fabric::testing::ForwardingContext {
  public:
+  SlowAtFirst() : ForwardingContext(fabric::loopback::New()) {}
   const char* name() const override { return "slow at first"; }
-  fabric::Capabilities capabilities() const override { return under_->capabilities(); }
-  Status Available() override { return under_->Available(); }
-  StatusOr<std::string> Brochure() override { return under_->Brochure(); }
-  Status Reaches(const std::string& brochure) override { return under_->Reaches(brochure); }
   StatusOr<std::shared_ptr<fabric::Registration>> Register(std::shared_ptr<memory::Segment> segment,
                                                            uint64_t offset, uint64_t size,
                                                            fabric::Access access) override {
     if (++registered_ <= kInterrupted) std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    return under_->Register(std::move(segment), offset, size, access);
-  }
-  StatusOr<std::unique_ptr<fabric::Attachment>> Accept(fabric::AttachEvents events) override {
-    return under_->Accept(std::move(events));
-  }
-  StatusOr<std::unique_ptr<fabric::Attachment>> Connect(fabric::AttachEvents events) override {
-    return under_->Connect(std::move(events));
+    return ForwardingContext::Register(std::move(segment), offset, size, access);
   }
   // Two were measured without an interruption.
   bool twice() const { return registered_ >= kInterrupted + 2; }
 
  private:
   static constexpr int kInterrupted = 3;
-  const std::unique_ptr<fabric::Context> under_ = fabric::loopback::New();
   int registered_ = 0;
 };
 

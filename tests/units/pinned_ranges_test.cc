@@ -21,6 +21,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/conformance/forwarding.h"
 #include "tests/units/transfer_testing.h"
 #include "third_party/ar_grpc/base/log.h"
 #include "third_party/ar_grpc/memory/extent_allocator.h"
@@ -148,19 +149,17 @@ class PinningConnection final : public fabric::Connection {
   const std::shared_ptr<Record> record_;
 };
 
-class PinningContext final : public fabric::Context {
+class PinningContext final : public fabric::testing::ForwardingContext {
  public:
-  explicit PinningContext(std::shared_ptr<Record> record) : record_(std::move(record)) {}
+  explicit PinningContext(std::shared_ptr<Record> record)
+      : ForwardingContext(fabric::loopback::New()), record_(std::move(record)) {}
 
   const char* name() const override { return "pinning"; }
   fabric::Capabilities capabilities() const override {
-    fabric::Capabilities can = under_->capabilities();
+    fabric::Capabilities can = ForwardingContext::capabilities();
     can.pins = true;
     return can;
   }
-  Status Available() override { return under_->Available(); }
-  StatusOr<std::string> Brochure() override { return under_->Brochure(); }
-  Status Reaches(const std::string& brochure) override { return under_->Reaches(brochure); }
   StatusOr<std::shared_ptr<fabric::Registration>> Register(std::shared_ptr<memory::Segment> segment,
                                                            uint64_t offset, uint64_t size,
                                                            fabric::Access access) override {
@@ -169,16 +168,16 @@ class PinningContext final : public fabric::Context {
     const bool refuses = ++record_->asked == record_->refused_at || size >= record_->refused_from;
     record_->changed.wait(lock, [this] { return !record_->held_back; });
     if (refuses) return Status(StatusCode::kResourceExhausted, "raise `ulimit -l`");
-    auto made = under_->Register(std::move(segment), offset, size, access);
+    auto made = ForwardingContext::Register(std::move(segment), offset, size, access);
     CheckOk(made.status());
     record_->live.emplace_back(offset, size);
     return std::shared_ptr<fabric::Registration>(std::make_shared<Recorded>(*made, record_));
   }
   StatusOr<std::unique_ptr<fabric::Attachment>> Accept(fabric::AttachEvents events) override {
-    return under_->Accept(Wrapped(std::move(events)));
+    return ForwardingContext::Accept(Wrapped(std::move(events)));
   }
   StatusOr<std::unique_ptr<fabric::Attachment>> Connect(fabric::AttachEvents events) override {
-    return under_->Connect(Wrapped(std::move(events)));
+    return ForwardingContext::Connect(Wrapped(std::move(events)));
   }
 
  private:
@@ -192,7 +191,6 @@ class PinningContext final : public fabric::Context {
     return events;
   }
 
-  const std::unique_ptr<fabric::Context> under_ = fabric::loopback::New();
   const std::shared_ptr<Record> record_;
 };
 

@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/conformance/forwarding.h"
 #include "tests/conformance/hostile.h"
 #include "tests/conformance/testing.h"
 #include "third_party/ar_grpc/fabric/loopback/loopback.h"
@@ -230,28 +231,10 @@ struct Ends {
 };
 
 // A fabric of which a process has one context.
-class BorrowedContext final : public fabric::Context {
+class BorrowedContext final : public fabric::testing::ForwardingContext {
  public:
-  explicit BorrowedContext(fabric::Context* context) : context_(context) {}
-  const char* name() const override { return context_->name(); }
-  fabric::Capabilities capabilities() const override { return context_->capabilities(); }
-  Status Available() override { return context_->Available(); }
-  StatusOr<std::string> Brochure() override { return context_->Brochure(); }
-  Status Reaches(const std::string& brochure) override { return context_->Reaches(brochure); }
-  StatusOr<std::shared_ptr<fabric::Registration>> Register(std::shared_ptr<memory::Segment> whole,
-                                                           uint64_t offset, uint64_t size,
-                                                           fabric::Access access) override {
-    return context_->Register(std::move(whole), offset, size, access);
-  }
-  StatusOr<std::unique_ptr<fabric::Attachment>> Accept(fabric::AttachEvents events) override {
-    return context_->Accept(std::move(events));
-  }
-  StatusOr<std::unique_ptr<fabric::Attachment>> Connect(fabric::AttachEvents events) override {
-    return context_->Connect(std::move(events));
-  }
-
- private:
-  fabric::Context* const context_;
+  explicit BorrowedContext(fabric::Context* context)
+      : ForwardingContext(std::shared_ptr<fabric::Context>(std::shared_ptr<void>(), context)) {}
 };
 
 class World {

@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <cstdlib>
 #include <vector>
 
 #include "tests/verbs/own_pair.h"
