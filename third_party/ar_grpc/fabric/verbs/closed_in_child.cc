@@ -19,27 +19,18 @@
 namespace ar_grpc::fabric::verbs {
 namespace {
 
-constexpr int kFree = -1;
+constexpr int kFree = 0;
 
-// Read in a child, where no lock can be had: each place changes by one store.
-std::array<std::atomic<int>, ClosedInChild::kMost>& Places() {
-  static auto* const places = [] {
-    static std::array<std::atomic<int>, ClosedInChild::kMost> made;
-    for (std::atomic<int>& place : made) place.store(kFree);
-    return &made;
-  }();
-  return *places;
-}
+// Each the descriptor and 1, so that they are free from the beginning. Read in a child, where no
+// lock can be had: a place changes by one store.
+std::array<std::atomic<int>, ClosedInChild::kMost> places;
 
-std::mutex& Forks() {
-  static auto* const mutex = new std::mutex;
-  return *mutex;
-}
+std::mutex forks;
 
 // In the parent, just before: the libraries do not tell where they map what.
 void BeforeFork() {
-  Forks().lock();
-  const bool none = std::all_of(Places().begin(), Places().end(),
+  forks.lock();
+  const bool none = std::all_of(places.begin(), places.end(),
                                 [](const auto& place) { return place.load() == kFree; });
   if (none) return;
   std::ifstream maps("/proc/self/maps");
@@ -52,28 +43,31 @@ void BeforeFork() {
   }
 }
 
-void InParent() { Forks().unlock(); }
+void InParent() { forks.unlock(); }
 
 void InChild() {
-  for (std::atomic<int>& place : Places()) {
-    if (const int fd = place.exchange(kFree); fd != kFree) close(fd);
+  for (std::atomic<int>& place : places) {
+    if (const int taken = place.exchange(kFree); taken != kFree) close(taken - 1);
   }
-  Forks().unlock();
+  forks.unlock();
 }
 
 }  // namespace
 
 std::unique_lock<std::mutex> HoldOffForks() {
+  // A fork takes the locks of its handlers in the reverse of this order, so this one before those
+  // that every thread needs: a sick device may have it held for long. The child of a fork that is
+  // under way at this very moment keeps what the parent then opens.
   static const int registered = pthread_atfork(BeforeFork, InParent, InChild);
   static_cast<void>(registered);
-  return std::unique_lock<std::mutex>(Forks());
+  return std::unique_lock<std::mutex>(forks);
 }
 
 void ClosedInChild::Set(int fd) {
   Reset();
-  for (std::atomic<int>& place : Places()) {
+  for (std::atomic<int>& place : places) {
     int free = kFree;
-    if (!place.compare_exchange_strong(free, fd)) continue;
+    if (!place.compare_exchange_strong(free, fd + 1)) continue;
     place_ = &place;
     fork_count_ = ForkCount();
     return;

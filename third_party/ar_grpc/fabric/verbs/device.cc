@@ -204,8 +204,11 @@ Status Device::Start(uint8_t port) {
   port_ = port;
   name_ = PortName(device_name_, port);
   // Another port may have been tried before.
-  if (domain_ == nullptr) domain_ = library_.alloc_pd(context_);
-  if (domain_ == nullptr) return ErrnoStatus(errno, "no protection domain");
+  if (domain_ == nullptr) {
+    const std::unique_lock<std::mutex> no_fork = HoldOffForks();
+    domain_ = library_.alloc_pd(context_);
+    if (domain_ == nullptr) return ErrnoStatus(errno, "no protection domain");
+  }
   if (channel_ == nullptr) {
     const std::unique_lock<std::mutex> no_fork = HoldOffForks();
     channel_ = library_.create_comp_channel(context_);

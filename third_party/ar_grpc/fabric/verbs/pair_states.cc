@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "third_party/ar_grpc/fabric/verbs/address.h"
+#include "third_party/ar_grpc/fabric/verbs/closed_in_child.h"
 
 namespace ar_grpc::fabric::verbs {
 namespace {
@@ -23,6 +24,9 @@ Status Modify(const Device& device, abi::QueuePair* pair, abi::QueuePairAttribut
 
 }  // namespace
 
+// Forks are held off in these two: some libraries map a page for the queue pair's doorbell in one
+// of them. Between them the kernel may look for the peer's address, for long.
+
 Status Initialize(const Device& device, abi::QueuePair* pair) {
   abi::QueuePairAttributes attributes = {};
   attributes.state = abi::kStateInit;
@@ -30,6 +34,7 @@ Status Initialize(const Device& device, abi::QueuePair* pair) {
   attributes.pkey_index = device.settings().pkey_index;
   attributes.access = abi::kAccessRemoteRead | abi::kAccessRemoteWrite;
   const int set = abi::kSetState | abi::kSetPkeyIndex | abi::kSetPort | abi::kSetAccess;
+  const std::unique_lock<std::mutex> no_fork = HoldOffForks();
   return Modify(device, pair, attributes, set, "initialized");
 }
 
@@ -70,6 +75,7 @@ Status ConnectTo(const Device& device, abi::QueuePair* pair, const Device::Port&
   attributes.max_reads = reads;
   set = abi::kSetState | abi::kSetSendPsn | abi::kSetTimeout | abi::kSetRetries |
         abi::kSetRnrRetries | abi::kSetMaxReads;
+  const std::unique_lock<std::mutex> no_fork = HoldOffForks();
   return Modify(device, pair, attributes, set, "made ready to send");
 }
 

@@ -120,8 +120,10 @@ void QueuePair::Destroy() {
   });
   for (abi::CompletionQueue* const queue : queues) {
     device_->Remove(queue);
-    const std::unique_lock<std::mutex> no_fork = HoldOffForks();
-    if (const int error = device_->library().destroy_cq(queue); error != 0) {
+    std::unique_lock<std::mutex> no_fork = HoldOffForks();
+    const int error = device_->library().destroy_cq(queue);
+    no_fork.unlock();
+    if (error != 0) {
       Log(Severity::kError,
           ErrnoStatus(error, "destroying a queue of " + device_->name()).message());
     }
