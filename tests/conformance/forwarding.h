@@ -15,6 +15,8 @@ namespace ar_grpc::fabric::testing {
 class ForwardingContext : public Context {
  public:
   explicit ForwardingContext(std::shared_ptr<Context> under) : under_(std::move(under)) {}
+  // Of one that lives as long, and is not owned.
+  explicit ForwardingContext(Context* borrowed) : under_(std::shared_ptr<void>(), borrowed) {}
   const char* name() const override { return under_->name(); }
   Capabilities capabilities() const override { return under_->capabilities(); }
   Status Available() override { return under_->Available(); }

@@ -233,8 +233,7 @@ struct Ends {
 // A fabric of which a process has one context.
 class BorrowedContext final : public fabric::testing::ForwardingContext {
  public:
-  explicit BorrowedContext(fabric::Context* context)
-      : ForwardingContext(std::shared_ptr<fabric::Context>(std::shared_ptr<void>(), context)) {}
+  explicit BorrowedContext(fabric::Context* context) : ForwardingContext(context) {}
 };
 
 class World {

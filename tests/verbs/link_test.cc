@@ -14,9 +14,11 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <variant>
 #include <vector>
 
+#include "tests/conformance/forwarding.h"
 #include "tests/conformance/subjects.h"
 #include "tests/conformance/testing.h"
 #include "tests/verbs/link_testing.h"
@@ -328,6 +330,42 @@ void Ends(const Subject& subject) {
   }
 }
 
+// Its ends are made by hand, by what the test does with `events`.
+class ByHand final : public fabric::testing::ForwardingContext {
+ public:
+  using ForwardingContext::ForwardingContext;
+  StatusOr<std::unique_ptr<fabric::Attachment>> Connect(fabric::AttachEvents given) override {
+    class Deaf final : public fabric::Attachment {
+      void TakeFrame(const std::string& /*frame*/) override {}
+    };
+    events = std::move(given);
+    return std::unique_ptr<fabric::Attachment>(std::make_unique<Deaf>());
+  }
+  fabric::AttachEvents events;
+};
+
+// The receiver's end is made while a call is under way, which may have left before the sender's
+// was: the next call follows that one's answer at once.
+void NewsDuringACall(const Subject& subject) {
+  ByHand context(subject.context);
+  std::vector<std::function<void(StatusOr<Introduced>)>> calls;
+  Awaited<StatusOr<NamedLink>> made;
+  MakeLink(
+      &context,
+      [&calls](const Introduce&, std::function<void(StatusOr<Introduced>)> answered) {
+        calls.push_back(std::move(answered));
+      },
+      [] {}, made.Setter());
+  Check(calls.size() == 1, "the peer was not asked first");
+  context.events.done(std::unique_ptr<fabric::Connection>());
+  Check(calls.size() == 1, "two calls are under way");
+  std::exchange(calls[0], nullptr)(Introduced{});
+  Check(calls.size() == 2, "the peer was not asked again at once");
+  std::exchange(calls[1], nullptr)(Status(StatusCode::kCancelled, "enough"));
+  CheckCode(made.Get().status(), StatusCode::kCancelled, "enough");
+  context.events = {};
+}
+
 // Calls of an introduction fail, or never end, or somebody knocks a thousand times.
 void Introductions(const Subject& subject) {
   Server server(subject.context);
@@ -447,6 +485,7 @@ constexpr Case kCases[] = {
     {"repeated", Repeated},
     {"ends", Ends},
     {"introductions", Introductions},
+    {"news during a call", NewsDuringACall},
     {"forged", Forged},
     {"many notes", ManyNotes},
     {"landing pool", LandingPoolGrows},

@@ -39,9 +39,10 @@ class Introduction : public std::enable_shared_from_this<Introduction> {
       {
         std::lock_guard<std::mutex> lock(self->mu_);
         self->connection_ = std::move(connection);
+        // Over RoCE the peer's end is made by what this one has sent last, so it has news.
+        self->peer_has_news_ = true;
       }
-      // Over RoCE the peer's end is made by what this one has sent last, so it has news.
-      self->Step(true);
+      self->Step(false);
     };
     StatusOr<std::unique_ptr<fabric::Attachment>> attachment = context_->Connect(std::move(events));
     if (!attachment.ok()) return End(attachment.status());
@@ -73,12 +74,11 @@ class Introduction : public std::enable_shared_from_this<Introduction> {
       } else if (!frames_.empty()) {
         introduce.frame = std::move(frames_.front());
         frames_.pop_front();
-        calling_ = true;
-      } else if (polls) {
-        calling_ = true;
-      } else {
+      } else if (!polls && !peer_has_news_) {
         return;
       }
+      calling_ = true;
+      peer_has_news_ = false;
     }
     if (over.has_value()) return End(std::move(*over));
     call_(introduce, [self = shared_from_this()](StatusOr<Introduced> introduced) {
@@ -146,6 +146,8 @@ class Introduction : public std::enable_shared_from_this<Introduction> {
   uint64_t timer_ = 0;
   bool peer_made_ = false;
   bool calling_ = false;
+  // It is asked after the call that is under way, too: that one may have left before.
+  bool peer_has_news_ = false;
   bool over_ = false;
 };
 
