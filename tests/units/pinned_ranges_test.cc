@@ -214,9 +214,7 @@ struct Arena {
         }()),
         exports(std::make_shared<Exports>(
             [this](const std::string&) { return world.server_context.get(); })) {
-    exports->AddSegment(
-        segment, [this] { return extents.InUse(); },
-        [this](const Range& range) { extents.Warm(range); });
+    exports->AddSegment(segment, &extents);
   }
   ~Arena() {
     if (node != nullptr) node->RemoveLink(ends.server);
@@ -379,6 +377,7 @@ void OverlapIsBounded() {
   arena.Allocate(64 * kSlab - kMiB);
   Arena::Settle();
   Check(arena.record->Live() == Live{{0, 64 * kSlab}}, "all");
+  arena.extents.Free(0);
   Check(arena.Discard(0, kMiB), "no more");
   Check(arena.record->Live().empty(), "none");
   for (uint64_t first = 0; first < 32; ++first) {
@@ -419,6 +418,45 @@ void DeregisteredBeforeDiscarded() {
   CheckCode(
       arena.exports->Discard(Value(memory::Segment::Create(kMiB)), {0, kMiB}, Later()).status(),
       StatusCode::kFailedPrecondition);
+}
+
+// The free rest of a slab is idle all the time, but what is in use beside it would be deregistered
+// with it: a step that takes longer than kIdle would find nothing registered at its next send.
+void WhatIsInUseStaysRegistered() {
+  Arena arena;
+  arena.Open();
+  uint8_t* const large = arena.Allocate(kSlab + 8);
+  Arena::Settle();
+  Check(arena.record->Live() == Live{{0, 2 * kSlab}}, "the slabs it lies in");
+  const auto start = Later();
+  const auto rest = [&](PinnedRanges::Clock::duration after) {
+    return arena.Discard(2 * kSlab - kMiB, kMiB, start + after);
+  };
+  Check(!rest({}), "in use");
+  // Free for a moment, when the arena has just come to it.
+  arena.extents.Free(static_cast<uint64_t>(large - arena.segment->data()));
+  Check(!rest(std::chrono::seconds(10)), "in use at the last look");
+  Check(arena.record->Asked() == 1 && arena.Allocate(kSlab + 8) == large, "it is used again");
+  Check(!rest(2 * kLater), "in use");
+  arena.extents.Free(static_cast<uint64_t>(large - arena.segment->data()));
+  // Little of it: most of what it pins would be nobody's.
+  Check(arena.Allocate(kSlab - kMiB) == large, "at the same place");
+  Check(rest(4 * kLater) && arena.record->Live().empty(), "idle for long");
+}
+
+// What lies between two registrations that stay, and is nobody's, does not stay for them.
+void IdleNeighboursAreLetGo() {
+  Arena arena;
+  arena.Open();
+  uint8_t* const first = arena.Allocate(kSlab + kSlab / 2);
+  uint8_t* const second = arena.Allocate(kSlab + kSlab / 2);
+  Arena::Settle();
+  const Live all{{0, 2 * kSlab}, {kSlab, 2 * kSlab}};
+  Check(arena.record->Live() == all, "a run for each");
+  Exports::Readable held = arena.Export(second, 4);
+  arena.extents.Free(static_cast<uint64_t>(first - arena.segment->data()));
+  Check(!arena.Discard(kSlab, kSlab / 2), "the other one's slab");
+  Check(arena.record->Live() == Live{{kSlab, 2 * kSlab}}, "the idle one is let go");
 }
 
 void NothingIsDiscardedWhileItIsBeingRegistered() {
@@ -680,6 +718,8 @@ int main() {
           {"straddling", WhatStraddlesSlabsHasOneRegistration},
           {"bounded overlap", OverlapIsBounded},
           {"discarding", DeregisteredBeforeDiscarded},
+          {"in use", WhatIsInUseStaysRegistered},
+          {"idle neighbours", IdleNeighboursAreLetGo},
           {"one at a time", NothingIsDiscardedWhileItIsBeingRegistered},
           {"refusals", RefusalsAreKept},
           {"offers of a failed device", WhatAFailedDeviceRegisteredEndsWithItsOffers},

@@ -34,8 +34,7 @@ void ExtentAllocator::Extents::Insert(const Range& range) {
   page_bytes_ += Pages(range, page_size_).length;
 }
 
-ExtentAllocator::Extents::ByOffset::iterator ExtentAllocator::Extents::Erase(
-    ByOffset::iterator extent) {
+ExtentAllocator::ByOffset::iterator ExtentAllocator::Extents::Erase(ByOffset::iterator extent) {
   page_bytes_ -= Pages({extent->first, extent->second}, page_size_).length;
   by_length_.erase({extent->second, extent->first});
   return by_offset_.erase(extent);
@@ -103,11 +102,12 @@ void ExtentAllocator::Extents::Remove(const Range& range) {
   }
 }
 
-std::vector<ExtentAllocator::Range> ExtentAllocator::Extents::Within(const Range& range) const {
+std::vector<ExtentAllocator::Range> ExtentAllocator::Within(const ByOffset& ranges,
+                                                            const Range& range) {
   std::vector<Range> parts;
-  auto extent = by_offset_.upper_bound(range.offset);
-  if (extent != by_offset_.begin()) --extent;
-  for (; extent != by_offset_.end() && extent->first < range.end(); ++extent) {
+  auto extent = ranges.upper_bound(range.offset);
+  if (extent != ranges.begin()) --extent;
+  for (; extent != ranges.end() && extent->first < range.end(); ++extent) {
     const uint64_t begin = std::max(extent->first, range.offset);
     const uint64_t end = std::min(extent->first + extent->second, range.end());
     if (begin < end) parts.push_back({begin, end - begin});
@@ -260,6 +260,14 @@ std::vector<ExtentAllocator::Range> ExtentAllocator::InUse() const {
   return ranges;
 }
 
+uint64_t ExtentAllocator::InUse(const Range& range) const {
+  std::lock_guard<std::mutex> lock(mu_);
+  uint64_t bytes = range.length;
+  for (const Range& part : free_.Within(range)) bytes -= part.length;
+  for (const Range& part : Within(trimmed_, range)) bytes -= part.length;
+  return bytes;
+}
+
 void ExtentAllocator::Warm(const Range& pages) {
   std::lock_guard<std::mutex> lock(mu_);
   for (const Range& part : free_.Within(pages)) warm_.Add(part);
@@ -290,7 +298,10 @@ bool ExtentAllocator::Return(const Range& range, bool discarded) {
   if (found == trimmed_.end() || found->second != range.length) return false;
   trimmed_.erase(found);
   free_.Add(range);
-  if (!discarded) warm_.Add(range);
+  if (discarded) return true;
+  warm_.Add(range);
+  // It has been idle all the time.
+  idle_ += range.length;
   return true;
 }
 

@@ -76,6 +76,8 @@ class ExtentAllocator {
   std::optional<uint64_t> SizeOf(uint64_t offset) const;
   // All that is allocated, by offset.
   std::vector<Range> InUse() const;
+  // Bytes of `range` that are allocated, or cached for an allocation of their size.
+  uint64_t InUse(const Range& range) const;
   // Whole pages hold memory now, whoever brought it in: what of them is free becomes warm.
   void Warm(const Range& pages);
 
@@ -86,7 +88,8 @@ class ExtentAllocator {
   // The ranges are taken out: nobody is given memory in them, so the caller may discard them
   // without holding any lock, and must then hand each to Return.
   std::vector<Range> Trim(Clock::time_point now, uint64_t limit = UINT64_MAX);
-  // Puts a range from Trim back; as cold memory if it was discarded. false for any other range.
+  // Puts a range from Trim back: as cold memory if it was discarded, else as warm memory that is
+  // idle still. false for any other range.
   bool Return(const Range& range, bool discarded);
 
   Counters counters() const;
@@ -98,6 +101,10 @@ class ExtentAllocator {
   void UnlockAfterFork() { mu_.unlock(); }
 
  private:
+  // Disjoint ranges.
+  using ByOffset = std::map<uint64_t, uint64_t>;  // offset, length
+  static std::vector<Range> Within(const ByOffset& ranges, const Range& range);
+
   // Disjoint ranges, by address and by length; neighbours coalesce.
   class Extents {
    public:
@@ -107,7 +114,9 @@ class ExtentAllocator {
     // Removes those parts of `range` that are in it.
     void Remove(const Range& range);
     // Those parts of `range` that are in it.
-    std::vector<Range> Within(const Range& range) const;
+    std::vector<Range> Within(const Range& range) const {
+      return ExtentAllocator::Within(by_offset_, range);
+    }
     // The smallest extent in which `length` bytes so aligned fit; nullopt if there is none.
     std::optional<Range> BestFit(uint64_t length, uint64_t alignment) const;
     // Up to `limit` bytes of whole pages, the largest extents first, each from its end.
@@ -116,14 +125,13 @@ class ExtentAllocator {
     uint64_t page_bytes() const { return page_bytes_; }
 
    private:
-    using ByOffset = std::map<uint64_t, uint64_t>;
     void Insert(const Range& range);
     ByOffset::iterator Erase(ByOffset::iterator extent);
     // Gives an extent other bounds, between its neighbours, without malloc and free.
     void Change(ByOffset::iterator extent, const Range& range);
 
     const uint64_t page_size_;
-    ByOffset by_offset_;                                 // offset, length
+    ByOffset by_offset_;
     std::set<std::pair<uint64_t, uint64_t>> by_length_;  // length, offset
     uint64_t page_bytes_ = 0;
   };
@@ -157,7 +165,7 @@ class ExtentAllocator {
   // free parts may be in either; a page that is free as a whole is warm, or cold, as a whole.
   Extents free_;
   Extents warm_;
-  std::map<uint64_t, uint64_t> trimmed_;  // offset, length
+  ByOffset trimmed_;
   Counters counters_;
   // The fewest warm bytes there were since interval_start_.
   uint64_t idle_ = 0;

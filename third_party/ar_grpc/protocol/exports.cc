@@ -7,12 +7,10 @@
 namespace ar_grpc::protocol {
 
 void Exports::AddSegment(std::shared_ptr<memory::Segment> segment,
-                         std::function<std::vector<PinnablePages::Range>()> in_use,
-                         std::function<void(const PinnablePages::Range&)> holds_memory) {
+                         memory::ExtentAllocator* extents) {
   auto pages = std::make_shared<PinnablePages>();
   pages->segment = std::move(segment);
-  pages->in_use = std::move(in_use);
-  pages->holds_memory = std::move(holds_memory);
+  pages->extents = extents;
   std::lock_guard<std::mutex> lock(mu_);
   segments_.push_back(std::move(pages));
 }

@@ -37,10 +37,9 @@ class Exports {
   // `find` gives the context of a link's fabric.
   explicit Exports(FindContext find = fabric::Find) : find_(std::move(find)) {}
 
-  // The other two as in PinnablePages.
+  // `extents` as in PinnablePages.
   void AddSegment(std::shared_ptr<memory::Segment> segment,
-                  std::function<std::vector<PinnablePages::Range>()> in_use = nullptr,
-                  std::function<void(const PinnablePages::Range&)> holds_memory = nullptr);
+                  memory::ExtentAllocator* extents = nullptr);
   // Whether [data, data + size) lies in a segment that can be shared.
   bool Contains(const void* data, uint64_t size);
 
@@ -74,8 +73,8 @@ class Exports {
     if (pins()) WantCarved(data, size);
   }
   // Segment::Discard, after all registrations that reach into the pages have ended. false: the
-  // pages are registered, and used or used lately; they are as they were. Where pins(), this is for
-  // the thread of PinnedRanges::Queue(): deregistering takes long.
+  // pages are registered, and used or used lately; they hold what they did. Where pins(), this is
+  // for the thread of PinnedRanges::Queue(): deregistering takes long.
   StatusOr<bool> Discard(const std::shared_ptr<memory::Segment>& segment,
                          const PinnablePages::Range& range,
                          PinnedRanges::Clock::time_point now = PinnedRanges::Clock::now());

@@ -63,7 +63,7 @@ StatusOr<std::shared_ptr<fabric::Registration>> PinnedRanges::Find(const Range& 
   const Clock::time_point now = Clock::now();
   std::lock_guard<std::mutex> lock(mu_);
   if (const auto run = FindLocked(range); run != runs_.end()) {
-    run->second.last_found = now;
+    run->second.last_used = now;
     return run->second.registration;
   }
   const Range slabs = SlabsOf(range);
@@ -84,8 +84,8 @@ void PinnedRanges::Want(const Range& range) {
 void PinnedRanges::WantWhatIsInUse() {
   Queue().Run([weak = weak_from_this()] {
     const std::shared_ptr<PinnedRanges> self = weak.lock();
-    if (self == nullptr || !self->pages_->in_use) return;
-    for (const Range& range : self->pages_->in_use()) self->Want(range);
+    if (self == nullptr || self->pages_->extents == nullptr) return;
+    for (const Range& range : self->pages_->extents->InUse()) self->Want(range);
   });
 }
 
@@ -100,16 +100,28 @@ bool PinnedRanges::LetGo(const Range& range, Clock::time_point now) {
   auto first = runs_.lower_bound(range.end());
   const auto last = first;
   while (first != runs_.begin() && Overlap(*std::prev(first)->second.registration, range)) --first;
-  for (auto run = first; run != last; ++run) {
-    if (!Unheld(run->second.registration) || now - run->second.last_found < kIdle) return false;
-  }
   bool all = true;
-  for (auto run = first; run != last; run = runs_.erase(run)) {
+  for (auto run = first; run != last;) {
+    if (UsedLately(&run->second, now)) {
+      all = false;
+      ++run;
+      continue;
+    }
     const bool over = run->second.registration->Retire();
     (over ? ended : left_).push_back(std::move(run->second.registration));
     all = all && over;
+    run = runs_.erase(run);
   }
   return all;
+}
+
+bool PinnedRanges::UsedLately(Run* run, Clock::time_point now) const {
+  if (!Unheld(run->registration) || now - run->last_used < kIdle) return true;
+  if (pages_->extents == nullptr) return false;
+  const uint64_t size = run->registration->size();
+  if (2 * pages_->extents->InUse({run->registration->offset(), size}) < size) return false;
+  run->last_used = now;
+  return true;
 }
 
 void PinnedRanges::SweepLocked(Registrations* ended) {
@@ -162,7 +174,8 @@ void PinnedRanges::Register(const Range& run) {
   std::lock_guard<std::mutex> changing(pages_->changing);
   StatusOr<std::shared_ptr<fabric::Registration>> made =
       context_->Register(pages_->segment, run.offset, run.length, fabric::Access::kRead);
-  if (made.ok() && pages_->holds_memory) pages_->holds_memory(run);
+  // Pinning brings the pages in.
+  if (made.ok() && pages_->extents != nullptr) pages_->extents->Warm(run);
   Registrations ended;
   bool logs = false;
   {
@@ -209,7 +222,7 @@ void PinnedRanges::LetOverlapsGoLocked(uint64_t but, Registrations* ended) {
       const bool overlaps = one.offset() < end;
       end = EndOf(one);
       if (overlaps && one.offset() != but && Unheld(run->second.registration) &&
-          (oldest == runs_.end() || run->second.last_found < oldest->second.last_found)) {
+          (oldest == runs_.end() || run->second.last_used < oldest->second.last_used)) {
         oldest = run;
       }
     }

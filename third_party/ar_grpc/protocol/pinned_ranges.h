@@ -4,7 +4,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -25,10 +24,8 @@ struct PinnablePages {
   using Range = memory::ExtentAllocator::Range;
 
   std::shared_ptr<memory::Segment> segment;
-  // Whoever hands out the segment's memory: what it has given, and that the pages of a range hold
-  // memory from now on, since pinning brings them in. Both may be empty.
-  std::function<std::vector<Range>()> in_use;
-  std::function<void(const Range&)> holds_memory;
+  // Whoever hands out the segment's memory, and lives as long; nullptr: nobody does.
+  memory::ExtentAllocator* extents = nullptr;
   // Held while a range is registered, and while one is deregistered and discarded: a hole that is
   // punched under a registration would let a device read pages that are nobody's any more.
   std::mutex changing;
@@ -41,10 +38,12 @@ struct PinnablePages {
 // of them: a *run*, which may overlap others. What is wanted is registered in the queue's thread,
 // one run after another; whoever wants it goes on without.
 //
-// A range can be discarded once no run reaches into it. A run is let go when nobody has found it
-// for kIdle and no offer holds it; memory of it that is in use is registered again when it is
-// wanted again. The table owns each registration until then, so that none is deregistered in the
-// thread that lets an offer go.
+// A range can be discarded once no run reaches into it. A run is let go, when memory in it is to be
+// discarded, if no offer holds it, nobody has found it for kIdle, and more than half of it is free
+// now and was so at each such look within kIdle. So at least half of the bytes that stay registered
+// are in use. What little of a run was in use goes through the stream at its next send, and is
+// registered again. The table owns each registration until then, so that none is deregistered in
+// the thread that lets an offer go.
 //
 // A forked child must not call it: any thread of the parent may hold its lock. Thread-safe.
 class PinnedRanges : public std::enable_shared_from_this<PinnedRanges> {
@@ -53,8 +52,9 @@ class PinnedRanges : public std::enable_shared_from_this<PinnedRanges> {
   using Range = PinnablePages::Range;
 
   static constexpr uint64_t kSlab = uint64_t{16} << 20;
-  // As long as the arena lets memory lie: what each step reads stays registered between steps.
-  static constexpr Clock::duration kIdle = std::chrono::seconds(10);
+  // What each step reads stays registered between steps. It is longer than the time between two
+  // looks of the arena's, ten seconds: what is free for a moment at one was in use at the other.
+  static constexpr Clock::duration kIdle = std::chrono::seconds(15);
   // A refused size, and larger ones, are tried again after this time: the limit that was too small
   // may have been raised, but pinning in vain costs too much to do so for each tensor.
   static constexpr std::chrono::seconds kRefusalKept{60};
@@ -74,14 +74,14 @@ class PinnedRanges : public std::enable_shared_from_this<PinnedRanges> {
   void Want(const Range& range);
   // Has all registered soon that is in use now.
   void WantWhatIsInUse();
-  // Deregisters all that reaches into `range`. false: some of it is in use or was lately, and stays
-  // registered. Requires pages->changing.
+  // Deregisters what reaches into `range` and is idle. false: some is not, and stays registered.
+  // Requires pages->changing.
   bool LetGo(const Range& range, Clock::time_point now);
 
  private:
   struct Run {
     std::shared_ptr<fabric::Registration> registration;
-    Clock::time_point last_found;
+    Clock::time_point last_used;  // found, or seen to be in use
   };
   // By offset. No run is within another, so they end in the same order.
   using Runs = std::map<uint64_t, Run>;
@@ -93,12 +93,13 @@ class PinnedRanges : public std::enable_shared_from_this<PinnedRanges> {
   void Register(const Range& run);
 
   // These require mu_.
+  bool UsedLately(Run* run, Clock::time_point now) const;
   Runs::iterator FindLocked(const Range& range);
   bool RefusedLocked(uint64_t size, Clock::time_point now) const;
   void WorkSoonLocked();
   bool TakeNextLocked(Range* run);
   void AddLocked(std::shared_ptr<fabric::Registration> registration, Registrations* ended);
-  // Lets go the runs that were found least lately, where too many overlap; not the one at `but`.
+  // Lets go the runs that were used least lately, where too many overlap; not the one at `but`.
   void LetOverlapsGoLocked(uint64_t but, Registrations* ended);
   // Moves those of left_ that nobody holds any more to `ended`.
   void SweepLocked(Registrations* ended);

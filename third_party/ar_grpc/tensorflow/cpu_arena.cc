@@ -120,9 +120,7 @@ CpuArena::CpuArena(std::shared_ptr<memory::Segment> segment, uint64_t most_in_us
         options.most_in_use = most_in_use;
         return options;
       }()) {
-  exports_->AddSegment(
-      segment_, [this] { return extents_.InUse(); },
-      [this](const ExtentAllocator::Range& range) { extents_.Warm(range); });
+  exports_->AddSegment(segment_, &extents_);
 }
 
 bool CpuArena::Owns(const void* data, size_t size) const {
@@ -192,17 +190,23 @@ void CpuArena::Trim() {
 
 void CpuArena::TrimSome() {
   if (forked_.load(std::memory_order_relaxed)) return;
-  const std::vector<ExtentAllocator::Range> ranges =
-      extents_.Trim(ExtentAllocator::Clock::now(), kDiscardedAtOnce);
+  std::vector<ExtentAllocator::Range> ranges;
   Status failed;
-  for (const ExtentAllocator::Range& range : ranges) {
-    const StatusOr<bool> discarded = exports_->Discard(segment_, range);
-    if (discarded.ok() && !*discarded) {
-      kept_.push_back(range);
-      continue;
+  // What is kept takes no time: it is out of the allocator's hands as shortly as can be.
+  bool kept_all = true;
+  while (kept_all) {
+    ranges = extents_.Trim(ExtentAllocator::Clock::now(), kDiscardedAtOnce);
+    if (ranges.empty()) break;
+    for (const ExtentAllocator::Range& range : ranges) {
+      const StatusOr<bool> discarded = exports_->Discard(segment_, range);
+      if (discarded.ok() && !*discarded) {
+        kept_.push_back(range);
+        continue;
+      }
+      kept_all = false;
+      extents_.Return(range, discarded.ok());
+      if (!discarded.ok()) failed = discarded.status();
     }
-    extents_.Return(range, discarded.ok());
-    if (!discarded.ok()) failed = discarded.status();
   }
   if (ranges.empty() || !failed.ok()) {
     for (const ExtentAllocator::Range& range : kept_) extents_.Return(range, false);
