@@ -60,7 +60,12 @@ _FABRICS = [
     "fabric/*.cc",
     *(f"fabric/{name}/*.cc" for name in ("loopback", "shm", "verbs")),
 ]
-_TRANSFER = [*_FABRICS, "protocol/*.cc", "tests/conformance/hostile.cc"]
+_TRANSFER = [
+    *_FABRICS,
+    "memory/extent_allocator.cc",
+    "protocol/*.cc",
+    "tests/conformance/hostile.cc",
+]
 #: Test program, without its `.cc` → what it is linked with, below third_party/ar_grpc or, where it
 #: begins with `tests/`, below the repository.
 UNITS = {
@@ -76,7 +81,7 @@ UNITS = {
     "log_test": ["base/log.cc"],
     "mpi_messages_test": ["mpi/messages.cc"],
     "node_test": _TRANSFER,
-    "pinned_ranges_test": [*_TRANSFER, "memory/extent_allocator.cc"],
+    "pinned_ranges_test": _TRANSFER,
     "rendezvous_messages_test": ["protocol/rendezvous_messages.cc"],
     "transfer_cancel_test": [*_TRANSFER, "tests/units/transfer_scenarios.cc"],
     "transfer_release_test": _TRANSFER,
@@ -124,7 +129,6 @@ VERBS = {
         "tests/verbs/conformance_test.cc",
         "tests/conformance/subjects.cc",
         *_TRANSFER,
-        "memory/extent_allocator.cc",
         "verbs/*.cc",
     ],
     "port_names_test": [f"fabric/verbs/{name}.cc" for name in ("port_names", "settings")],

@@ -21,6 +21,7 @@ TRANSFERS = (
     "repeated",
     "ends",
     "introductions",
+    "news during a call",
     "forged",
     "many notes",
     "landing pool",
