@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/conformance/forwarding.h"
 #include "third_party/ar_grpc/fabric/loopback/loopback.h"
 #include "third_party/ar_grpc/fabric/remote_memory.h"
 
@@ -171,30 +172,22 @@ class HostileConnection final : public Connection {
   const std::shared_ptr<Shuffler> shuffler_;
 };
 
-class HostileContext final : public Context {
+class HostileContext final : public testing::ForwardingContext {
  public:
   explicit HostileContext(const Options& options)
-      : shuffler_(std::make_shared<Shuffler>(options)) {}
+      : ForwardingContext(loopback::New()), shuffler_(std::make_shared<Shuffler>(options)) {}
 
   const char* name() const override { return "hostile"; }
   Capabilities capabilities() const override {
-    Capabilities can = under_->capabilities();
+    Capabilities can = ForwardingContext::capabilities();
     can.inline_get = can.map = false;
     return can;
   }
-  Status Available() override { return under_->Available(); }
-  StatusOr<std::string> Brochure() override { return under_->Brochure(); }
-  Status Reaches(const std::string& brochure) override { return under_->Reaches(brochure); }
-  StatusOr<std::shared_ptr<Registration>> Register(std::shared_ptr<memory::Segment> segment,
-                                                   uint64_t offset, uint64_t size,
-                                                   Access access) override {
-    return under_->Register(std::move(segment), offset, size, access);
-  }
   StatusOr<std::unique_ptr<Attachment>> Accept(AttachEvents events) override {
-    return under_->Accept(Wrapped(std::move(events)));
+    return ForwardingContext::Accept(Wrapped(std::move(events)));
   }
   StatusOr<std::unique_ptr<Attachment>> Connect(AttachEvents events) override {
-    return under_->Connect(Wrapped(std::move(events)));
+    return ForwardingContext::Connect(Wrapped(std::move(events)));
   }
 
  private:
@@ -208,7 +201,6 @@ class HostileContext final : public Context {
     return events;
   }
 
-  const std::unique_ptr<Context> under_ = loopback::New();
   const std::shared_ptr<Shuffler> shuffler_;
 };
 
