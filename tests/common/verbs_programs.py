@@ -18,6 +18,7 @@ TRANSFERS = (
     "crowd",
     "refused",
     "cancelled",
+    "much is kept",
     "repeated",
     "ends",
     "introductions",

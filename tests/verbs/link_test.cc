@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <functional>
 #include <memory>
@@ -129,6 +130,48 @@ void Cancelled(const Subject& subject) {
   unknown.Answer(asks, Made(40 * kMiB, 3));
   Eventually("it is dropped", [&] { return server.drops() == 1 && server.sender().held() == 0; });
   Check(link.link->landing()->registered_bytes() == registered, "memory was registered in vain");
+}
+
+// However much a cancel leaves for the peer to be through with, the link's other transfers go on; a
+// peer that never lets go of it loses the link in the end, and so does one that is silent.
+void MuchIsKept(const Subject& subject) {
+  constexpr int kBeatMs = 20 * kSlowdown;
+  constexpr uint64_t kMuch = Link::kMostKept + 1;
+  if (subject.fewer_rounds > 1) return;  // the timing is not the fabric's
+  for (const uint64_t size : {kMuch, Link::kMostKept}) {
+    for (const bool silent : {false, true}) {
+      fabric::testing::Pair pair = fabric::testing::Attach(*subject.context);
+      const auto landing = std::make_shared<LandingPool>(subject.context);
+      const auto link = Value(Link::Start(std::move(pair.connector), landing, [] {}, kBeatMs));
+      const auto give_up = [&](uint64_t transfer) {
+        static_cast<void>(Value(link->Expect(transfer, Value(landing->Take(size)), [](const auto&) {
+          Check(false, "nobody waits for it");
+        })));
+        Check(link->Forget(transfer), "the peer has said nothing");
+        Check(link->status().ok(), "the link ends with the transfer");
+        Check(Kept() == size, "another size is kept");
+      };
+      give_up(1);
+      Check(Value(pair.acceptor->Post(Encode(Note{1, false, 0}))), "a full ring");
+      Eventually("the block comes back", [] { return Kept() == 0; });
+      Check(link->status().ok(), "the link has ended");
+      give_up(2);
+      const auto lives = [&](int beats) {
+        for (int beat = 0; beat < beats && link->status().ok(); ++beat) {
+          if (!silent) static_cast<void>(pair.acceptor->Post(Encode(Note{})));
+          std::this_thread::sleep_for(std::chrono::milliseconds(kBeatMs));
+        }
+        return link->status().ok();
+      };
+      Check(lives(Link::kMostSilent / 2), "the link ends too soon");
+      const bool ends = silent || size > Link::kMostKept;
+      Check(lives(4 * Link::kMostSilent) == !ends, "the link's end");
+      const std::string why = link->status().message();
+      if (ends) Check(why.find(silent ? "nothing has come" : "too much memory") == 0, why);
+      link->End(Status(StatusCode::kUnavailable, "over"));
+      Eventually("the block comes back", [] { return Kept() == 0; });
+    }
+  }
 }
 
 // Calls that are made again, come late or in another order: what was offered is written to once.
@@ -482,6 +525,7 @@ constexpr Case kCases[] = {
     {"crowd", Crowd, true},
     {"refused", Refused},
     {"cancelled", Cancelled},
+    {"much is kept", MuchIsKept},
     {"repeated", Repeated},
     {"ends", Ends},
     {"introductions", Introductions},

@@ -25,12 +25,12 @@ Counts& AllCounts() {
 
 StatusOr<std::shared_ptr<Link>> Link::Start(std::unique_ptr<fabric::Connection> connection,
                                             std::shared_ptr<LandingPool> landing,
-                                            std::function<void()> ended) {
+                                            std::function<void()> ended, int beat_ms) {
   const fabric::Capabilities can = connection->capabilities();
   if (!can.put || !can.stream) {
     return Status(StatusCode::kUnimplemented, "this fabric has no writes and notes");
   }
-  const std::shared_ptr<Link> link(new Link(std::move(landing), std::move(ended)));
+  const std::shared_ptr<Link> link(new Link(std::move(landing), std::move(ended), beat_ms));
   link->connection_ = std::move(connection);
   const std::weak_ptr<Link> weak = link;
   const Status status = Reactor::Get().Add(link->connection_->wake_fd(), [weak] {
@@ -51,16 +51,28 @@ Link::~Link() {
 }
 
 void Link::Beat() {
-  Reactor::Get().RunAfter(kBeatMs, [weak = weak_from_this()] {
+  Reactor::Get().RunAfter(beat_ms_, [weak = weak_from_this()] {
     const std::shared_ptr<Link> self = weak.lock();
     if (!self || !self->status().ok()) return;
     if (++self->silent_beats_ > kMostSilent) {
       return self->End(Broken("nothing has come from the peer for " +
-                              std::to_string(kMostSilent * kBeatMs / 1000) + " s"));
+                              std::to_string(kMostSilent * self->beat_ms_ / 1000) + " s"));
+    }
+    if (self->KeepsTooMuch()) {
+      return self->End(Broken("too much memory waits for tensors that nobody wants any more"));
     }
     self->Send({});
     self->Beat();
   });
+}
+
+bool Link::KeepsTooMuch() {
+  std::lock_guard<std::mutex> lock(mu_);
+  uint64_t long_kept = 0;
+  for (auto& [transfer, one] : expected_) {
+    if (!one.noted && ++one.kept_beats > kMostSilent) long_kept += one.block->size();
+  }
+  return long_kept > kMostKept;
 }
 
 Status Link::status() const {
@@ -75,24 +87,19 @@ StatusOr<Destination> Link::Expect(uint64_t transfer, std::shared_ptr<LandingPoo
   Destination destination{std::move(*key), block->offset(), block->size()};
   std::lock_guard<std::mutex> lock(mu_);
   if (!status_.ok()) return status_;
-  expected_[transfer] = {std::move(block), std::move(noted)};
+  expected_[transfer] = {std::move(block), std::move(noted), 0};
   return destination;
 }
 
 bool Link::Forget(uint64_t transfer) {
-  bool too_many = false;
   Noted unwanted;  // ends without the lock
-  {
-    std::lock_guard<std::mutex> lock(mu_);
-    const auto found = expected_.find(transfer);
-    if (found == expected_.end()) return false;
-    if (!found->second.noted) return true;
-    unwanted.swap(found->second.noted);
-    kept_bytes_ += found->second.block->size();
-    AllCounts().kept_bytes += found->second.block->size();
-    too_many = kept_bytes_ > kMostKept;
-  }
-  if (too_many) End(Broken("too much memory waits for tensors that nobody wants any more"));
+  std::lock_guard<std::mutex> lock(mu_);
+  const auto found = expected_.find(transfer);
+  if (found == expected_.end()) return false;
+  if (!found->second.noted) return true;
+  unwanted.swap(found->second.noted);
+  kept_bytes_ += found->second.block->size();
+  AllCounts().kept_bytes += found->second.block->size();
   return true;
 }
 

@@ -40,7 +40,9 @@ class Link : public std::enable_shared_from_this<Link> {
   // sent.
   static constexpr int kBeatMs = 5000;
   static constexpr int kMostSilent = 6;
-  // More of blocks whose transfers were given up ends the link, and frees them.
+  // More bytes of blocks whose transfers were given up kMostSilent beats ago end the link, and free
+  // them. A peer needs a moment to hear of it, and the WRITE of a large tensor takes its time:
+  // until then the link's other transfers are not to suffer for it.
   static constexpr uint64_t kMostKept = uint64_t{256} << 20;
   // kOk: so many bytes were written; kAborted: the sender does not write them; kUnavailable: the
   // connection has ended. Runs once, holding no lock, on any thread; it must not block.
@@ -51,7 +53,7 @@ class Link : public std::enable_shared_from_this<Link> {
   // `ended` runs once, when the device has given up the connection, holding no lock.
   static StatusOr<std::shared_ptr<Link>> Start(std::unique_ptr<fabric::Connection> connection,
                                                std::shared_ptr<LandingPool> landing,
-                                               std::function<void()> ended);
+                                               std::function<void()> ended, int beat_ms = kBeatMs);
   ~Link();
   Link(const Link&) = delete;
 
@@ -89,11 +91,12 @@ class Link : public std::enable_shared_from_this<Link> {
  private:
   struct Expected {
     std::shared_ptr<LandingPool::Block> block;
-    Noted noted;  // empty: nobody waits
+    Noted noted;         // empty: nobody waits
+    int kept_beats = 0;  // since nobody does
   };
 
-  Link(std::shared_ptr<LandingPool> landing, std::function<void()> ended)
-      : landing_(std::move(landing)), ended_(std::move(ended)) {
+  Link(std::shared_ptr<LandingPool> landing, std::function<void()> ended, int beat_ms)
+      : landing_(std::move(landing)), beat_ms_(beat_ms), ended_(std::move(ended)) {
     ++AllCounts().links;
   }
 
@@ -101,6 +104,8 @@ class Link : public std::enable_shared_from_this<Link> {
   // Shows the peer that this end lives, now and then, and looks whether the peer does: an end that
   // only waits would not learn that the other one's host has gone.
   void Beat();
+  // Counts a beat of what is kept. true: too much of it has been kept for too long.
+  bool KeepsTooMuch();
   // On the reactor.
   void Turn();
   // Sends what is due; `*waits`: there was no room for all of it.
@@ -113,6 +118,7 @@ class Link : public std::enable_shared_from_this<Link> {
   void OnGone();
 
   const std::shared_ptr<LandingPool> landing_;
+  const int beat_ms_;
   std::function<void()> ended_;  // until OnGone
   std::atomic<uint64_t> last_transfer_{0};
   // Since the last note, of any kind. A process that was stopped for long counts it as one.
