@@ -33,7 +33,7 @@ class Introduction : public std::enable_shared_from_this<Introduction> {
         std::lock_guard<std::mutex> lock(self->mu_);
         self->frames_.push_back(std::move(frame));
       }
-      self->Step(false);
+      self->Step();
     };
     events.done = [self](MaybeConnection connection) {
       {
@@ -42,7 +42,7 @@ class Introduction : public std::enable_shared_from_this<Introduction> {
         // Over RoCE the peer's end is made by what this one has sent last, so it has news.
         self->peer_has_news_ = true;
       }
-      self->Step(false);
+      self->Step();
     };
     StatusOr<std::unique_ptr<fabric::Attachment>> attachment = context_->Connect(std::move(events));
     if (!attachment.ok()) return End(attachment.status());
@@ -55,13 +55,13 @@ class Introduction : public std::enable_shared_from_this<Introduction> {
                          "no RDMA connection within " + std::to_string(kMostSeconds) + " s"));
       });
     }
-    Step(true);
+    Step();
   }
 
  private:
-  // Goes on with the next call, where there is a frame to bring or `polls`; or ends it, where all
-  // is there.
-  void Step(bool polls) {
+  // Goes on with the next call, where there is a frame to bring or the peer may have news; or ends
+  // it, where all is there.
+  void Step() {
     std::optional<MaybeConnection> over;
     Introduce introduce{name_, ""};
     {
@@ -74,7 +74,7 @@ class Introduction : public std::enable_shared_from_this<Introduction> {
       } else if (!frames_.empty()) {
         introduce.frame = std::move(frames_.front());
         frames_.pop_front();
-      } else if (!polls && !peer_has_news_) {
+      } else if (!peer_has_news_) {
         return;
       }
       calling_ = true;
@@ -100,15 +100,15 @@ class Introduction : public std::enable_shared_from_this<Introduction> {
       std::lock_guard<std::mutex> lock(mu_);
       calling_ = false;
     }
-    Step(false);
+    Step();
     // Where neither end has more to say now, the peer is asked again. Not once it has made its own.
     Reactor::Get().RunAfter(kPatienceMs, [self = shared_from_this()] {
-      bool asks = false;
       {
         std::lock_guard<std::mutex> lock(self->mu_);
-        asks = !self->peer_made_;
+        if (self->peer_made_) return;
+        self->peer_has_news_ = true;
       }
-      if (asks) self->Step(true);
+      self->Step();
     });
   }
 
@@ -146,8 +146,9 @@ class Introduction : public std::enable_shared_from_this<Introduction> {
   uint64_t timer_ = 0;
   bool peer_made_ = false;
   bool calling_ = false;
-  // It is asked after the call that is under way, too: that one may have left before.
-  bool peer_has_news_ = false;
+  // Whether it is asked without a frame, too; after the call that is under way, where there is one:
+  // that may have left before there was news. It begins with a call.
+  bool peer_has_news_ = true;
   bool over_ = false;
 };
 
