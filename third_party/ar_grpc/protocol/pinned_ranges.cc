@@ -102,7 +102,7 @@ bool PinnedRanges::LetGo(const Range& range, Clock::time_point now) {
   while (first != runs_.begin() && Overlap(*std::prev(first)->second.registration, range)) --first;
   bool all = true;
   for (auto run = first; run != last;) {
-    if (UsedLately(&run->second, now)) {
+    if (UsedLatelyLocked(&run->second, now)) {
       all = false;
       ++run;
       continue;
@@ -115,7 +115,7 @@ bool PinnedRanges::LetGo(const Range& range, Clock::time_point now) {
   return all;
 }
 
-bool PinnedRanges::UsedLately(Run* run, Clock::time_point now) const {
+bool PinnedRanges::UsedLatelyLocked(Run* run, Clock::time_point now) const {
   if (!Unheld(run->registration) || now - run->last_used < kIdle) return true;
   if (pages_->extents == nullptr) return false;
   const uint64_t size = run->registration->size();

@@ -93,7 +93,7 @@ class PinnedRanges : public std::enable_shared_from_this<PinnedRanges> {
   void Register(const Range& run);
 
   // These require mu_.
-  bool UsedLately(Run* run, Clock::time_point now) const;
+  bool UsedLatelyLocked(Run* run, Clock::time_point now) const;
   Runs::iterator FindLocked(const Range& range);
   bool RefusedLocked(uint64_t size, Clock::time_point now) const;
   void WorkSoonLocked();

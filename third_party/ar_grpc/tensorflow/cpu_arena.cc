@@ -188,33 +188,39 @@ void CpuArena::Trim() {
   protocol::PinnedRanges::Queue().Run([this] { TrimSome(); });
 }
 
+StatusOr<bool> CpuArena::DiscardOrKeep(const std::vector<ExtentAllocator::Range>& ranges) {
+  bool some_discarded = false;
+  Status failed;
+  for (const ExtentAllocator::Range& range : ranges) {
+    const StatusOr<bool> discarded = exports_->Discard(segment_, range);
+    if (discarded.ok() && !*discarded) {
+      kept_.push_back(range);
+      continue;
+    }
+    some_discarded = true;
+    extents_.Return(range, discarded.ok());
+    if (!discarded.ok()) failed = discarded.status();
+  }
+  if (!failed.ok()) return failed;
+  return some_discarded;
+}
+
 void CpuArena::TrimSome() {
   if (forked_.load(std::memory_order_relaxed)) return;
   std::vector<ExtentAllocator::Range> ranges;
-  Status failed;
+  StatusOr<bool> discarded = false;
   // What is kept takes no time: it is out of the allocator's hands as shortly as can be.
-  bool kept_all = true;
-  while (kept_all) {
+  do {
     ranges = extents_.Trim(ExtentAllocator::Clock::now(), kDiscardedAtOnce);
-    if (ranges.empty()) break;
-    for (const ExtentAllocator::Range& range : ranges) {
-      const StatusOr<bool> discarded = exports_->Discard(segment_, range);
-      if (discarded.ok() && !*discarded) {
-        kept_.push_back(range);
-        continue;
-      }
-      kept_all = false;
-      extents_.Return(range, discarded.ok());
-      if (!discarded.ok()) failed = discarded.status();
-    }
-  }
-  if (ranges.empty() || !failed.ok()) {
+    discarded = DiscardOrKeep(ranges);
+  } while (!ranges.empty() && discarded.ok() && !*discarded);
+  if (ranges.empty() || !discarded.ok()) {
     for (const ExtentAllocator::Range& range : kept_) extents_.Return(range, false);
     kept_.clear();
   }
-  if (!failed.ok()) {
+  if (!discarded.ok()) {
     // trims_ stays set: it would only fail again.
-    LOG(WARNING) << "Tensors' memory is kept when it is idle: " << failed.message();
+    LOG(WARNING) << "Tensors' memory is kept when it is idle: " << discarded.status().message();
   } else if (!ranges.empty()) {
     TrimAfter(kTrimPause);
   } else if (extents_.counters().warm_free > 0) {

@@ -89,6 +89,9 @@ class CpuArena {
   void TrimAfter(std::chrono::milliseconds delay);
   void Trim();
   void TrimSome();
+  // Gives idle memory back to the system, and to extents_; what stays pinned goes to kept_. Whether
+  // any was given back.
+  StatusOr<bool> DiscardOrKeep(const std::vector<memory::ExtentAllocator::Range>& ranges);
   void FollowForks();
 
   // Set once; lives as long as the process, as tensors are freed until the very end.
