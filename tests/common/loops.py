@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Callable
 
 from common.ar import eventually
@@ -63,6 +65,20 @@ class Loop(threading.Thread):
         error = self.outcome(30)
         assert lost(error, task), repr(error)
         assert self.failed_at - since < seen(self.slowest)
+
+
+@contextmanager
+def undisturbed(step: Callable[[], Any], seconds: float) -> Iterator[None]:
+    """What happens meanwhile is nothing to this step: it runs before, all the while, and after.
+
+    Each time it takes `seconds` at most.
+    """
+    loop = Loop(step)
+    loop.wait_steps(1, seconds)
+    yield
+    loop.wait_steps(2, 2 * seconds)
+    error = loop.finish()
+    assert error is None, repr(error)
 
 
 def callable_of(session: Any, tensor: Any) -> Callable[[], Any]:

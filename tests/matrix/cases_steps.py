@@ -6,12 +6,12 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any
+from typing import Any, Callable
 
 import numpy as np
-import pytest
 import tensorflow as tf
 
+from common.ar import eventually
 from common.graphs import Built, explicit_hop, fed_on
 from common.interrupted import (
     OTHER,
@@ -22,22 +22,22 @@ from common.interrupted import (
     assert_works,
     blocked,
     blocked_step,
+    endless_transfer,
     long_transfer,
     session_on,
 )
-from common.loops import Loop
-from common.paths import LARGE
+from common.loops import Loop, undisturbed
+from common.paths import COUNTERS, LARGE
 from common.processes import Cluster
 from common.sessions import (
     On,
     cancelled_by_close,
     check,
     difference,
-    refused_after_close,
     task_device,
 )
 from matrix.cases import case
-from matrix.meter import Payload
+from matrix.meter import Payload, carried, read
 
 recv = partial(case, "recv: steps")
 
@@ -188,10 +188,31 @@ def receiver_first(cluster: Cluster) -> None:
 # --- steps that end early -------------------------------------------------------------------------
 
 
+#: Of the tensor that goes from the ps to a worker again and again, and of all that have gone at the
+#: least when the step ends.
+ENDLESS_MIB, GONE_MIB = 32, 96
+TRANSFERRING = Payload(large=GONE_MIB * 2**20)
+
+
+def _transferring(cluster: Cluster, step: Callable[[], Any]) -> Loop:
+    """What runs an endless_transfer(), once it is in the midst of it by the path's own counters."""
+    before = read(cluster)
+
+    def gone() -> bool:
+        grown = carried(read(cluster), before)
+        return sum(grown[name] for name in COUNTERS) >= TRANSFERRING.bytes
+
+    loop = Loop(step)
+    eventually(lambda: gone() or loop.error is not None, PROMPT)
+    assert loop.error is None and gone(), repr(loop.error)
+    return loop
+
+
 @recv(
     "cancel",
-    "a session is closed while a step waits, and while one transfers: it ends, the next one works",
-    transfer(32) + WORKS,
+    "a session is closed while a step waits, and while one transfers: it ends, another session's "
+    "steps do not notice, the next one works",
+    TRANSFERRING + WORKS,
 )
 def cancel(cluster: Cluster) -> None:
     with session_on(cluster) as session:
@@ -199,27 +220,38 @@ def cancel(cluster: Cluster) -> None:
         assert loop.is_alive()
         session.close()
         assert cancelled_by_close(loop.outcome()), repr(loop.error)
-    with session_on(cluster) as session:
-        loop = Loop(partial(session.run, long_transfer(PS, WORKER, 32)))
-        loop.wait_steps(1, PROMPT)
-        session.close()
-        error = loop.outcome()
-        assert cancelled_by_close(error) or refused_after_close(error), repr(error)
+    with session_on(cluster) as other:
+        others_step = partial(other.run, long_transfer(PS, WORKER, 1))
+        with session_on(cluster) as session:
+            step = endless_transfer(PS, WORKER, ENDLESS_MIB)
+            loop = _transferring(cluster, partial(session.run, step))
+            with undisturbed(others_step, PROMPT):
+                session.close()
+                assert cancelled_by_close(loop.outcome()), repr(loop.error)
     assert_works(cluster)
 
 
 @recv(
     "abort",
-    "the sender's own error ends the step, although the receiver waits for more of its tensors",
-    WORKS,
+    "the sender's own error ends the step while the receiver takes in its tensors and waits for "
+    "more; another session's steps do not notice",
+    TRANSFERRING + WORKS,
 )
 def abort(cluster: Cluster) -> None:
-    with session_on(cluster) as session:
-        with tf.device(task_device(PS)):
-            index = tf.compat.v1.placeholder(tf.int32, [])
-            picked = tf.gather(tf.range(5), index)
-        with tf.device(task_device(OTHER)):
-            step = [picked + 1, long_transfer(PS, OTHER, 16), blocked_step()]
-        with pytest.raises(tf.errors.InvalidArgumentError, match="is not in"):
-            session.run(step, {index: 99})
+    with session_on(cluster) as other:
+        others_step = partial(other.run, long_transfer(PS, OTHER, 1))
+        with session_on(cluster) as session:
+            fails = Signal(PS, "fail")
+            with tf.device(task_device(PS)), tf.control_dependencies([fails.waited]):
+                picked = tf.gather(tf.range(5), tf.identity(tf.constant(99)))
+            with tf.device(task_device(OTHER)):
+                more = picked + 1
+            endless = endless_transfer(PS, OTHER, ENDLESS_MIB)
+            step = partial(session.run, [more, endless, blocked_step()])
+            loop = _transferring(cluster, step)
+            with undisturbed(others_step, PROMPT):
+                session.run(fails.given)
+                error = loop.outcome()
+                assert isinstance(error, tf.errors.InvalidArgumentError), repr(error)
+                assert "is not in" in str(error)
     assert_works(cluster)
