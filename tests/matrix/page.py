@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import io
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import jinja2
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 PASSED, FAILED, NOT_OFFERED = "passed", "failed", "not offered"
@@ -29,7 +29,8 @@ VERDICTS: dict[str, tuple[str, str, str]] = {
     NOT_RUN: ("·", "dim", "left out of this run"),
 }
 _TEMPLATE = "page.html.j2"
-_WIDEST = 200  # characters; the table is as wide as its words
+_WIDEST = 200  # characters; a table is as wide as its words
+_MOST_PATHS = 6  # in one table, which has room for them beside the cases' names
 
 
 def count(cells: Iterable[Mapping[str, Any]]) -> dict[str, int]:
@@ -73,23 +74,41 @@ def summary(result: Result) -> str:
 
 
 def table(result: Result, colours: bool) -> str:
-    """The table for a terminal, and its counts below."""
-    shown = Table("", "case")
-    for path in result["paths"]:
-        shown.add_column(path["name"], justify="right", no_wrap=True)
+    """The table for a terminal, a few paths at a time, and its counts below.
+
+    Cases and paths of which nothing ran are left out; the page has them.
+    """
+    ran = [cell for cell in result["cells"] if cell["verdict"] != NOT_RUN]
+    cases = {cell["case"] for cell in ran}
+    all_paths = [path["name"] for path in result["paths"]]
+    paths = [path for path in all_paths if path in {cell["path"] for cell in ran}]
+    into = io.StringIO()
+    system: Any = "standard" if colours else None
+    console = Console(file=into, width=_WIDEST, force_terminal=colours, color_system=system)
+    for first in range(0, len(paths), _MOST_PATHS):
+        console.print(_part(result, cases, paths[first : first + _MOST_PATHS]))
+    if idle := [path for path in all_paths if path not in paths]:
+        console.print(f"not run: {', '.join(idle)}", highlight=False)
+    console.print(f"{summary(result)} in {result['seconds']:.0f} s", highlight=False)
+    return into.getvalue()
+
+
+def _part(result: Result, cases: Collection[str], paths: Sequence[str]) -> Table:
+    """Of these cases a row each, of these paths a column."""
+    shown = Table(Column(no_wrap=True), Column("case", no_wrap=True))
+    for path in paths:
+        shown.add_column(path, justify="right", no_wrap=True)
     group = ""
     for case, cells in _rows(result):
+        if case["name"] not in cases:
+            continue
         if case["group"] != group and group:
             shown.add_section()
         name = "" if case["group"] == group else case["group"]
         group = case["group"]
-        shown.add_row(name, case["name"], *(_short(result, cell) for cell in cells))
-    into = io.StringIO()
-    system: Any = "standard" if colours else None
-    console = Console(file=into, width=_WIDEST, force_terminal=colours, color_system=system)
-    console.print(shown)
-    console.print(f"{summary(result)} in {result['seconds']:.0f} s", highlight=False)
-    return into.getvalue()
+        own = (_short(result, cell) for cell in cells if cell["path"] in paths)
+        shown.add_row(name, case["name"], *own)
+    return shown
 
 
 def _short(result: Result, cell: Mapping[str, Any]) -> Text:

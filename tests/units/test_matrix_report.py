@@ -157,6 +157,35 @@ def test_the_table_has_figures_where_there_are_some() -> None:
     assert "\x1b" in page.table(a_result(), colours=True)
 
 
+def test_the_table_names_every_case_and_path_however_many_there_are() -> None:
+    result = a_result()
+    long = [f"grpc+verbs/one-of-many-{number:02}" for number in range(11)]
+    result["paths"] += [{**result["paths"][0], "name": path} for path in long]
+    for path in long:
+        for case in ("scalars", "huge", "deadline"):
+            known: dict[str, Any] = {"carried": {TCP: 300 * MIB}, "milliseconds": 123456}
+            ran = case == "scalars" and path != long[3]
+            verdict = PASSED if ran else NOT_RUN
+            result["cells"].append(cell(path, case, verdict, **known))
+    lines = page.table(result, colours=False).splitlines()
+    assert max(map(len, lines)) <= 200
+    # Two whole tables of these twelve paths; the one that did not run is named below them.
+    assert sum("300 MiB 123.5 s ✓" in line for line in lines) == 2
+    assert "\n".join(lines).count("300 MiB 123.5 s ✓") == 10
+    assert all(sum(path in line for line in lines) == 1 for path in long)
+    assert [line for line in lines if long[3] in line] == [f"not run: {long[3]}"]
+    assert sum("scalars" in line for line in lines) == 2
+
+
+def test_the_table_leaves_out_what_did_not_run() -> None:
+    result = a_result()
+    for each in result["cells"]:
+        if each["path"] == "x/shm" or each["case"] == "deadline":
+            each["verdict"] = NOT_RUN
+    shown = page.table(result, colours=False)
+    assert "deadline" not in shown and "huge" in shown and "not run: x/shm" in shown
+
+
 @pytest.mark.parametrize(
     ("amount", "text"),
     [
