@@ -15,8 +15,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from artf_cli import mpis, variants
 from artf_cli.errors import ArtfError
@@ -275,6 +278,26 @@ class Cluster:
         """The process of a task on this machine."""
         child = self._children[task]
         return self._job.pid(child) if self._job else child.pid
+
+    def pin(self) -> None:
+        """Pins every task of this machine to cores of its own, as many to each.
+
+        Once they serve, since a task that knew would size its pools by them. What threads they have
+        is pinned, and what these start. ArtfError where there are fewer cores than tasks.
+        """
+        cores = sorted(os.sched_getaffinity(0))
+        tasks = [task for task in self.tasks if task not in self._away]
+        share = len(cores) // len(tasks)
+        if not share:
+            raise ArtfError(
+                f"{len(tasks)} tasks cannot have a core each of {len(cores)}", "leave out --pin"
+            )
+        for number, task in enumerate(tasks):
+            own = cores[number * share : (number + 1) * share]
+            for thread in psutil.Process(self.pid(task)).threads():
+                # It may have ended meanwhile.
+                with suppress(ProcessLookupError):
+                    os.sched_setaffinity(thread.id, own)
 
     def leave(self) -> None:
         """Lets every task end."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from artf_cli.bench.recv import Row, Samples, rows_of
 from artf_cli.bench.sizes import EMPTY, Size, apart, parse_size
 from artf_cli.console import out
 from artf_cli.errors import ArtfError
+from artf_cli.supervise import Group
 
 HERE = Path(sys.executable)
 
@@ -136,6 +138,32 @@ def test_an_older_wheel_runs_every_protocol(log: Path) -> None:
     with out.capture() as capture:
         table.render(rows)
     assert "against the" in capture.get()
+
+
+def test_pinned_tasks_have_cores_of_their_own(
+    log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) < 2:
+        pytest.skip("two cores are needed")
+    with Group(tmp_path) as group:
+        made = cluster.Cluster(group, HERE, "recv_worker.py", "grpc", workers=1)
+        made.serve()
+        made.pin()
+        half = len(cores) // 2
+        own = [set(cores[:half]), set(cores[half : 2 * half])]
+        assert [os.sched_getaffinity(made.pid(task)) for task in made.tasks] == own
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "sched_getaffinity", lambda _: {cores[0]})
+            with pytest.raises(ArtfError, match="2 tasks cannot have a core each of 1"):
+                made.pin()
+        cluster.leave_all(group, [made])
+    pinned: list[str] = []
+    monkeypatch.setattr(cluster.Cluster, "pin", lambda self: pinned.append(self.variant.label))
+    measure("grpc", "grpc+x")
+    assert pinned == []
+    measure("grpc", "grpc+x", pin=True)
+    assert pinned == ["grpc", "grpc+x"]
 
 
 def test_variants_are_told_to_their_processes(log: Path) -> None:

@@ -41,6 +41,7 @@ def test_every_command_has_help(command: str) -> None:
         ("bench", "recommender", "--workers", "two"),
         ("bench", "recv", "--api", "eager"),
         ("bench", "recv", "--peer", "h:1", "--upstream"),
+        ("bench", "recv", "--peer", "h:1", "--pin"),
         ("bench", "serve"),
         ("mpi", "-np", "2"),
         ("mpi", "-np", "2", "--with", "lam", "true"),

@@ -110,6 +110,12 @@ def upstream_wheel(base: str, ours: Path) -> Path:
     metavar="WHEEL",
     help="Run every protocol of this older wheel, too, taking turns.",
 )
+@click.option(
+    "--pin",
+    is_flag=True,
+    help="Pin each task to cores of its own: a quieter comparison, of what the scheduler would "
+    "not do by itself.",
+)
 @api_option
 @click.option(
     "--peer",
@@ -129,6 +135,7 @@ def bench_recv(
     cold_rounds: int,
     upstream: bool,
     against: Path | None,
+    pin: bool,
     api: str,
     peer: str | None,
     wheel: Path | None,
@@ -145,8 +152,8 @@ def bench_recv(
     for size in sizes:
         parse_size(size)
     if peer is not None:
-        if upstream or against or api != SESSION:
-            raise click.UsageError("--peer is without --upstream, --against and --api")
+        if upstream or against or pin or api != SESSION:
+            raise click.UsageError("--peer is without --upstream, --against, --pin and --api")
         parse_address(peer)
         peers.token()
         recv.labels(protocols, ())
@@ -176,6 +183,7 @@ def bench_recv(
         cold_rounds=cold_rounds,
         wheels=pythons,
         api=api,
+        pin=pin,
     )
     deliver(rows, made, output, as_json, table.render)
 

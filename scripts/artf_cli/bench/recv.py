@@ -194,6 +194,7 @@ def run(
     api: str = SESSION,
     peer: Peer | None = None,
     peer_memory: int = 0,
+    pin: bool = False,
     watch: Callable[[Mapping[str, Cluster]], None] = lambda clusters: None,
 ) -> list[Row]:
     """Measures every size over every protocol of the wheel in `python`'s environment.
@@ -202,9 +203,10 @@ def run(
     `cold_rounds` one of its first step after an idle pause. `wheels` has Pythons of other wheels'
     environments by their words: the untouched one's grpc takes part as `grpc@upstream`, and each
     protocol of the older one as `…@against`. `api` is one of `cluster.APIS`. With `peer`, which has
-    so many bytes of memory free, the parameter servers run there. `watch` gets the clusters by
-    their labels at the end. Raises ArtfError on a bad argument, when a process fails, and when the
-    bytes of a round take another path than the first ones did.
+    so many bytes of memory free, the parameter servers run there. With `pin` every task has cores
+    of its own. `watch` gets the clusters by their labels at the end. Raises ArtfError on a bad
+    argument, when a process fails, and when the bytes of a round take another path than the first
+    ones did.
     """
     wheels = wheels or {}
     names = labels(protocols, wheels)
@@ -237,7 +239,7 @@ def run(
         total = (rounds + cold_rounds + 2) * len(cases) * len(names)
         with Meter("recv", total, progress) as meter:
             measured = _Run(clusters, cases, meter, logs)
-            measured.prepare()
+            measured.prepare(pin)
             for turn in range(rounds):
                 measured.round(turn)
             for turn in range(cold_rounds):
@@ -269,10 +271,12 @@ class _Run:
         """The protocols in the order of a round: every other one begins with the last."""
         return list(self._clusters)[:: 1 if turn % 2 == 0 else -1]
 
-    def prepare(self) -> None:
+    def prepare(self, pin: bool) -> None:
         """Starts the servers and makes every case in the workers, which check what arrives."""
         for cluster in self._clusters.values():
             cluster.serve()
+            if pin:
+                cluster.pin()
         for number, size in enumerate(self._cases):
             for name, cluster in self._clusters.items():
                 self._show(f"checking {size} over {name}")
