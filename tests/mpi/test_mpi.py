@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 from pathlib import Path
@@ -224,6 +225,55 @@ def test_a_library_that_is_none(program: Path) -> None:
         r"/\S+/libm\.so\.6 is no MPI library \(it has no MPI_Get_library_version\): "
         "correct AR_MPI_LIB",
         says,
+    )
+
+
+def calls_itself(text: str, folder: Path) -> Path:
+    """A library with all of MPICH's functions, by MPICH itself, that says it is something else."""
+    source, made = folder / "kin.c", folder / "libmpi.so.12"
+    source.write_text(
+        "#include <string.h>\n"
+        "int MPI_Get_library_version(char* text, int* length) {\n"
+        f"  strcpy(text, {json.dumps(text)});\n"
+        "  *length = strlen(text);\n"
+        "  return 0;\n"
+        "}\n"
+    )
+    real = mpis.library(mpi.need("mpich-5"))
+    words = ["gcc", "-shared", "-fPIC", str(source), "-o", str(made), "-Wl,--no-as-needed"]
+    words += [str(real), f"-Wl,-rpath,{real.parent}", "-Wl,--allow-shlib-undefined"]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return made
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Intel(R) MPI Library 2021.11 for Linux* OS\n",
+        "MVAPICH Version      :\t3.0\nMVAPICH Release date :\t03/01/2024\n",
+        "MVAPICH2 Version      :\t2.3.7\n",
+    ],
+    ids=["Intel", "MVAPICH", "MVAPICH2"],
+)
+def test_mpich_s_kin(program: Path, tmp_path: Path, text: str) -> None:
+    """By the names that these libraries give themselves; none of them is in a package index."""
+    library = str(calls_itself(text, tmp_path))
+    done = mpi.run(mpi.need("mpich-5"), 2, program, "sizes", AR_MPI_LIB=library)
+    assert (done.returncode, said(done.stdout, "ok")) == (0, ["sizes"] * 2)
+    assert said(done.stdout, "flavour") == [str(mpi.need("mpich-5").flavour)] * 2
+    assert said(done.stdout, "library") == [library] * 2
+    versions = said(done.stdout, "version")
+    assert len(versions) == 2
+    assert all(version.startswith(text[:11]) for version in versions)
+
+
+def test_a_stranger_with_mpi_s_functions(program: Path, tmp_path: Path) -> None:
+    library = calls_itself("Platform MPI 9.1\nof somebody", tmp_path)
+    assert refused(program, AR_MPI_LIB=str(library)) == (
+        UNIMPLEMENTED,
+        f"{library} is 'Platform MPI 9.1', whose binary interface is not known here: use MPICH "
+        "3.4, Open MPI 4, Intel MPI 2019 or newer",
     )
 
 
