@@ -10,16 +10,22 @@ import pytest
 from common.paths import DataPath
 from common.processes import Cluster
 from common.protocols import AR, select, wanted
+from common.virtual_host import before_hosts
 
 ClusterFactory = Callable[..., Cluster]
 
 
 @pytest.fixture(scope="session")
-def shared_clusters() -> Iterator[dict[str, Cluster]]:
+def shared_clusters(request: pytest.FixtureRequest) -> Iterator[dict[str, Cluster]]:
     clusters: dict[str, Cluster] = {}
+
+    def close() -> None:
+        while clusters:
+            clusters.popitem()[1].close()
+
+    before_hosts(request.config, close)
     yield clusters
-    for cluster in clusters.values():
-        cluster.close()
+    close()
 
 
 def _report(request: pytest.FixtureRequest, cluster: Cluster) -> None:

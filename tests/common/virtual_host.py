@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -42,6 +42,17 @@ _LATE_S = 60.0
 _END_S = 30.0
 _POLL_S = 0.05
 _TAIL = 4000
+
+
+_RELEASES = pytest.StashKey[list[Callable[[], None]]]()
+
+
+def before_hosts(config: pytest.Config, release: Callable[[], None]) -> None:
+    """Has `release` called when the first host is to start, which wants this machine's memory.
+
+    No test of this side runs after that.
+    """
+    config.stash.setdefault(_RELEASES, []).append(release)
 
 
 def inside() -> str:
@@ -254,8 +265,10 @@ class Outside:
             return None
         if driver not in self._hosts:
             items = [each for each in item.session.items if driver_of(each) == driver]
-            # Those of another driver were all before, and leave their memory to this one.
+            # What ran before, here and in the host of another driver, leaves its memory to it.
             self._end_hosts()
+            while releases := self._config.stash.get(_RELEASES, []):
+                releases.pop()()
             self._hosts[driver] = _Host(driver, self._config, items)
         hook = item.ihook
         hook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)

@@ -31,6 +31,7 @@ def broken():
 
 def test_passes(record_property):
     assert DEVICE.exists() and os.environ["ARTF_INSIDE_HOST"] == "rxe"
+    assert Path(os.environ["RELEASED"]).exists()
     record_property("seen", os.environ["TOLD"])
 
 @pytest.mark.parametrize("name", ["a/b [c]", "d::e"])
@@ -63,8 +64,10 @@ def test_in_the_other_driver():
 HERE = """
 import os
 from pathlib import Path
+from common.virtual_host import before_hosts
 
-def test_here():
+def test_here(request):
+    before_hosts(request.config, Path(os.environ["RELEASED"]).touch)
     assert "ARTF_INSIDE_HOST" not in os.environ
     assert not Path("/sys/class/infiniband/rxe0").exists()
 """
@@ -132,7 +135,8 @@ def test_what_runs_inside_is_told_outside(tmp_path: Path) -> None:
     """Each verdict with its words, and counts, durations and properties with them."""
     (tmp_path / "test_inside.py").write_text(TESTS)
     (tmp_path / "test_there.py").write_text(HERE)
-    seen = run_pytest(tmp_path, TOLD="two\nlines")
+    released = tmp_path / "released"
+    seen = run_pytest(tmp_path, TOLD="two\nlines", RELEASED=str(released))
     assert seen.status == 1
     assert list(seen.verdicts.items()) == [
         ("test_here", "passed"),
