@@ -15,6 +15,9 @@ namespace {
 constexpr int kRound = 64;
 
 Status Broken(const std::string& why) { return Status(StatusCode::kUnavailable, why); }
+Status TooMuchKept() {
+  return Broken("too much memory waits for tensors that nobody wants any more");
+}
 
 }  // namespace
 
@@ -58,9 +61,7 @@ void Link::Beat() {
       return self->End(Broken("nothing has come from the peer for " +
                               std::to_string(kMostSilent * self->beat_ms_ / 1000) + " s"));
     }
-    if (self->KeepsTooMuch()) {
-      return self->End(Broken("too much memory waits for tensors that nobody wants any more"));
-    }
+    if (self->KeepsTooMuch()) return self->End(TooMuchKept());
     self->Send({});
     self->Beat();
   });
@@ -92,14 +93,19 @@ StatusOr<Destination> Link::Expect(uint64_t transfer, std::shared_ptr<LandingPoo
 }
 
 bool Link::Forget(uint64_t transfer) {
+  bool too_much = false;
   Noted unwanted;  // ends without the lock
-  std::lock_guard<std::mutex> lock(mu_);
-  const auto found = expected_.find(transfer);
-  if (found == expected_.end()) return false;
-  if (!found->second.noted) return true;
-  unwanted.swap(found->second.noted);
-  kept_bytes_ += found->second.block->size();
-  AllCounts().kept_bytes += found->second.block->size();
+  {
+    std::lock_guard<std::mutex> lock(mu_);
+    const auto found = expected_.find(transfer);
+    if (found == expected_.end()) return false;
+    if (!found->second.noted) return true;
+    unwanted.swap(found->second.noted);
+    kept_bytes_ += found->second.block->size();
+    AllCounts().kept_bytes += found->second.block->size();
+    too_much = kept_bytes_ > kMostKeptAtOnce;
+  }
+  if (too_much) End(TooMuchKept());
   return true;
 }
 

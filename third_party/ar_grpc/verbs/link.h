@@ -42,8 +42,10 @@ class Link : public std::enable_shared_from_this<Link> {
   static constexpr int kMostSilent = 6;
   // More bytes of blocks whose transfers were given up kMostSilent beats ago end the link, and free
   // them. A peer needs a moment to hear of it, and the WRITE of a large tensor takes its time:
-  // until then the link's other transfers are not to suffer for it.
+  // until then the link's other transfers are not to suffer for it, unless more than
+  // kMostKeptAtOnce waits.
   static constexpr uint64_t kMostKept = uint64_t{256} << 20;
+  static constexpr uint64_t kMostKeptAtOnce = uint64_t{4} << 30;
   // kOk: so many bytes were written; kAborted: the sender does not write them; kUnavailable: the
   // connection has ended. Runs once, holding no lock, on any thread; it must not block.
   using Noted = std::function<void(StatusOr<uint64_t> written)>;
