@@ -89,8 +89,8 @@ class CpuArena {
   void TrimAfter(std::chrono::milliseconds delay);
   void Trim();
   void TrimSome();
-  // Gives idle memory back to the system, and to extents_; what stays pinned goes to kept_. Whether
-  // any was given back.
+  // Gives idle memory back to the system, and to extents_; what cannot be given now goes to
+  // kept_. Whether any was given back.
   StatusOr<bool> DiscardOrKeep(const std::vector<memory::ExtentAllocator::Range>& ranges);
   void FollowForks();
 

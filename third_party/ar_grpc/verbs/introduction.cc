@@ -105,7 +105,8 @@ class Introduction : public std::enable_shared_from_this<Introduction> {
     Reactor::Get().RunAfter(kPatienceMs, [self = shared_from_this()] {
       {
         std::lock_guard<std::mutex> lock(self->mu_);
-        if (self->peer_made_) return;
+        // A call that is under way sets a timer of its own when it ends.
+        if (self->peer_made_ || self->calling_) return;
         self->peer_has_news_ = true;
       }
       self->Step();
