@@ -82,17 +82,20 @@ def blocked(session: Any) -> Loop:
 
 
 def endless_transfer(source: str, sink: str, mib: int) -> Any:
-    """One step in which a float64 tensor of `mib` MiB goes from source to sink again and again."""
+    """One step in which a float64 tensor of `mib` MiB goes from source to sink again and again,
+    until one has come with a wrong end."""
 
-    def body(number: Any, differences: Any) -> tuple[Any, Any]:
+    def body(number: Any, _: Any) -> tuple[Any, Any]:
         with tf.device(task_device(source)):
             sent = tf.fill([mib * 2**17], tf.cast(number, tf.float64))
         with tf.device(task_device(sink)):
-            return number + 1, differences + sent[0] - sent[-1]
+            return number + 1, sent[0] - sent[-1]
 
     with tf.device(task_device(sink)):
         begin = (tf.constant(0, tf.int64), tf.constant(0.0, tf.float64))
-        return tf.while_loop(lambda number, _: number >= 0, body, begin, parallel_iterations=1)[1]
+        return tf.while_loop(
+            lambda _, last: tf.equal(last, 0.0), body, begin, parallel_iterations=1
+        )[1]
 
 
 def long_transfer(source: str, sink: str, mib: int = 256) -> Any:

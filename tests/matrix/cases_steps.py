@@ -192,10 +192,11 @@ def receiver_first(cluster: Cluster) -> None:
 #: least when the step ends.
 ENDLESS_MIB, GONE_MIB = 32, 96
 TRANSFERRING = Payload(large=GONE_MIB * 2**20)
+ENDLESS_S = 600.0  # so that it is not its own deadline that ends it
 
 
 def _transferring(cluster: Cluster, step: Callable[[], Any]) -> Loop:
-    """What runs an endless_transfer(), once it is in the midst of it by the path's own counters."""
+    """What runs an endless_transfer(), once it transfers by the path's own counters."""
     before = read(cluster)
 
     def gone() -> bool:
@@ -203,7 +204,7 @@ def _transferring(cluster: Cluster, step: Callable[[], Any]) -> Loop:
         return sum(grown[name] for name in COUNTERS) >= TRANSFERRING.bytes
 
     loop = Loop(step)
-    eventually(lambda: gone() or loop.error is not None, PROMPT)
+    eventually(lambda: gone() or loop.error is not None, 2 * PROMPT, every=0.2)
     assert loop.error is None and gone(), repr(loop.error)
     return loop
 
@@ -222,7 +223,7 @@ def cancel(cluster: Cluster) -> None:
         assert cancelled_by_close(loop.outcome()), repr(loop.error)
     with session_on(cluster) as other:
         others_step = partial(other.run, long_transfer(PS, WORKER, 1))
-        with session_on(cluster) as session:
+        with session_on(cluster, ENDLESS_S) as session:
             step = endless_transfer(PS, WORKER, ENDLESS_MIB)
             loop = _transferring(cluster, partial(session.run, step))
             with undisturbed(others_step, PROMPT):
@@ -240,7 +241,7 @@ def cancel(cluster: Cluster) -> None:
 def abort(cluster: Cluster) -> None:
     with session_on(cluster) as other:
         others_step = partial(other.run, long_transfer(PS, OTHER, 1))
-        with session_on(cluster) as session:
+        with session_on(cluster, ENDLESS_S) as session:
             fails = Signal(PS, "fail")
             with tf.device(task_device(PS)), tf.control_dependencies([fails.waited]):
                 picked = tf.gather(tf.range(5), tf.identity(tf.constant(99)))
