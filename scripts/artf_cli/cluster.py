@@ -282,8 +282,8 @@ class Cluster:
     def pin(self) -> None:
         """Pins every task of this machine to cores of its own, as many to each.
 
-        Once they serve, since a task that knew would size its pools by them. What threads they have
-        is pinned, and what these start. ArtfError where there are fewer cores than tasks.
+        Call it once they serve: a task that starts pinned sizes its thread pools by its few cores.
+        Threads that they start later inherit it. ArtfError where there are fewer cores than tasks.
         """
         cores = sorted(os.sched_getaffinity(0))
         tasks = [task for task in self.tasks if task not in self._away]

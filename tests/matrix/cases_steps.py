@@ -204,8 +204,8 @@ def _transferring(cluster: Cluster, step: Callable[[], Any]) -> Loop:
         return sum(grown[name] for name in COUNTERS) >= TRANSFERRING.bytes
 
     loop = Loop(step)
-    eventually(lambda: gone() or loop.error is not None, 2 * PROMPT, every=0.2)
-    assert loop.error is None and gone(), repr(loop.error)
+    told = eventually(lambda: gone() or loop.error is not None, 2 * PROMPT, every=0.2)
+    assert told and loop.error is None, repr(loop.error)
     return loop
 
 

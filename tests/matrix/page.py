@@ -81,13 +81,14 @@ def table(result: Result, colours: bool) -> str:
     ran = [cell for cell in result["cells"] if cell["verdict"] != NOT_RUN]
     cases = {cell["case"] for cell in ran}
     all_paths = [path["name"] for path in result["paths"]]
-    paths = [path for path in all_paths if path in {cell["path"] for cell in ran}]
+    used = {cell["path"] for cell in ran}
+    paths = [path for path in all_paths if path in used]
     into = io.StringIO()
     system: Any = "standard" if colours else None
     console = Console(file=into, width=_WIDEST, force_terminal=colours, color_system=system)
     for first in range(0, len(paths), _MOST_PATHS):
         console.print(_part(result, cases, paths[first : first + _MOST_PATHS]))
-    if idle := [path for path in all_paths if path not in paths]:
+    if idle := [path for path in all_paths if path not in used]:
         console.print(f"not run: {', '.join(idle)}", highlight=False)
     console.print(f"{summary(result)} in {result['seconds']:.0f} s", highlight=False)
     return into.getvalue()

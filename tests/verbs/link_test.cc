@@ -136,7 +136,11 @@ void Cancelled(const Subject& subject) {
 bool SeesBeats(fabric::Connection& peer, const Link& link, int beats, bool silent) {
   for (int beat = 0; beat < beats; ++beat) {
     fabric::Message message;
-    Eventually("a sign of life", [&] { return !link.status().ok() || Value(peer.Take(&message)); });
+    // What a link that has ended leaves to its peer is an error.
+    Eventually("a sign of life, or the end", [&] {
+      const StatusOr<bool> taken = peer.Take(&message);
+      return !link.status().ok() || Value(taken);
+    });
     if (!link.status().ok()) return false;
     if (!silent) static_cast<void>(peer.Post(Encode(Note{})));
   }
