@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 from fake_tasks import make_runtime
+from rich.console import Console
 
 from artf_cli import cluster
 from artf_cli.bench import recv, table
@@ -176,6 +178,27 @@ def test_without_stock_grpc_there_is_no_ratio(log: Path) -> None:
     (row,) = measure("grpc+x")
     assert row["ratio"] is None
     table.render([row])
+
+
+def test_a_table_cuts_nothing_off_where_output_is_no_terminal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    size = Size(1 << 16, 32)
+    ours, old = (
+        Samples("shm", [median + k for k in range(8)], cpu_s=0.12, steps=1000)
+        for median in (640.0, 648.0)
+    )
+    rows = rows_of({("grpc+ar/tcp", size): ours, ("grpc+ar/tcp@against", size): old})
+    narrow = Console(file=io.StringIO(), width=80)  # what there is when nothing says otherwise
+    monkeypatch.setattr(table, "out", narrow)
+    table.render(rows)
+    assert isinstance(narrow.file, io.StringIO)
+    text = narrow.file.getvalue()
+    assert "…" not in text
+    words = text.split()
+    low, high = rows[0]["against_interval"] or []
+    for whole in ("grpc+ar/tcp", "32x64", "644", "1.01x", f"({low:.2f}-{high:.2f})", "120"):
+        assert whole in words, f"{whole} is not whole in\n{text}"
 
 
 def test_the_ratio_is_of_medians_and_pairs_give_its_interval() -> None:

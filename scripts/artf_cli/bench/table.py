@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rich import box
 from rich.table import Table
 
 from artf_cli.bench import recv, train
@@ -15,6 +16,9 @@ _TITLES = {
     recv.STEP: "One transfer a step, parameter server to worker",
     recv.COLD: "The same, cold: the first step after an idle pause",
 }
+# What is never cut off in a narrow terminal; the rest of a cell goes to the next line.
+_INTERVAL = len("(2.31-2.64)")
+_SHARE = len("+100%")
 
 
 def duration(us: float) -> str:
@@ -49,7 +53,7 @@ def render(rows: Sequence[recv.Row]) -> None:
             out.print(_table(chosen, title))
     explained = (
         "rounds: least and greatest against the median. against grpc: its median over this one's"
-        f" (95% interval, from {LEAST_ROUNDS} rounds on). CPU: of both processes."
+        f" (95% interval, from {LEAST_ROUNDS} rounds on). CPU: of both processes, for a step."
     )
     out.print(explained, style="dim")
 
@@ -57,16 +61,17 @@ def render(rows: Sequence[recv.Row]) -> None:
 def _table(rows: Sequence[recv.Row], title: str) -> Table:
     old = any(row["against"] is not None for row in rows)
     cpu = any(row["cpu_us_per_step"] is not None for row in rows)
-    table = Table(title=title)
+    # 80 columns have room for all of it: lines between columns would take it away.
+    table = Table(title=title, box=box.SIMPLE_HEAD, show_edge=False, padding=0)
     for column in ("size", "protocol", "path"):
         table.add_column(column, no_wrap=True)
-    for column in ("median", "rounds"):
-        table.add_column(column, justify="right", no_wrap=True)
-    table.add_column("against grpc", justify="right")
+    table.add_column("median", justify="right", no_wrap=True)
+    table.add_column("rounds", justify="right", min_width=_SHARE)
+    table.add_column("against grpc", justify="right", min_width=_INTERVAL)
     if old:
-        table.add_column("against the old wheel", justify="right")
+        table.add_column("against the old wheel", justify="right", min_width=_INTERVAL)
     if cpu:
-        table.add_column("CPU a step", justify="right", no_wrap=True)
+        table.add_column("CPU", justify="right", no_wrap=True)
     last = ""
     for row in rows:
         size = str(Size(row["bytes"], row["tensors"]))
