@@ -172,6 +172,11 @@ class ServerProcess:
         answer: int | None = self._ask("heap", seconds)
         return answer
 
+    def aborted(self, seconds: float = 10.0) -> int:
+        """How many rendezvous the child keeps for good, as each was aborted once."""
+        answer: int = self._ask("aborted", seconds)
+        return answer
+
     def wait(self, seconds: float) -> int:
         """Its exit status, when it has ended by itself."""
         return self._process.wait(seconds)

@@ -2,7 +2,7 @@
 
 A line on standard input is answered with one of JSON: `status` with what `grpc+ar` counts,
 `counters` with the same and this process's TCP connections, `heap` with the bytes that malloc has
-given out.
+given out, `aborted` with the rendezvous that TensorFlow keeps.
 Any other line makes serve() return, which ends the interpreter the ordinary way.
 """
 
@@ -12,11 +12,14 @@ import ctypes
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 #: Fields of malloc.h's `struct mallinfo2`, and how many it has.
 _HBLKHD, _UORDBLKS, _FIELDS = 4, 7, 10
+#: tensorflow::LocalRendezvous::aborted_rendezs_
+_ABORTED = "_ZN10tensorflow15LocalRendezvous16aborted_rendezs_E"
 
 
 class _Mallinfo2(ctypes.Structure):
@@ -37,6 +40,20 @@ def heap() -> int | None:
     return int(sizes[_UORDBLKS] + sizes[_HBLKHD])
 
 
+def aborted() -> int:
+    """How many rendezvous this process's LocalRendezvous keeps for good, as each was aborted once.
+
+    Its list of them is private, but the wheel's library exports it: a reference to a vector of
+    pointers, so what lies there is the address of the vector's begin and end.
+    """
+    import tensorflow as tf
+
+    library = ctypes.CDLL(str(Path(tf.sysconfig.get_lib()) / "libtensorflow_framework.so.2"))
+    vector = ctypes.POINTER(ctypes.c_size_t * 2).in_dll(library, _ABORTED)
+    begin, end = vector.contents
+    return int(end - begin) // ctypes.sizeof(ctypes.c_void_p)
+
+
 def serve(settings: Mapping[str, Any]) -> None:
     """Returns where a line has made it."""
     import tensorflow as tf
@@ -52,11 +69,17 @@ def serve(settings: Mapping[str, Any]) -> None:
         config=tf.compat.v1.ConfigProto(inter_op_parallelism_threads=4),
     )
     print("READY", server.target, flush=True)
-    answers = {"status\n": ar_grpc.status, "counters\n": own_counters, "heap\n": heap}
+    answers: dict[str, Callable[[], Any]] = {
+        "status": ar_grpc.status,
+        "counters": own_counters,
+        "heap": heap,
+        "aborted": aborted,
+    }
     for line in sys.stdin:
-        if line not in answers:
+        answer = answers.get(line.strip())
+        if answer is None:
             return
-        print(json.dumps(answers[line]()), flush=True)
+        print(json.dumps(answer()), flush=True)
     os._exit(0)
 
 
