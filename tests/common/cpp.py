@@ -83,6 +83,7 @@ UNITS = {
     "node_test": _TRANSFER,
     "pinned_ranges_test": _TRANSFER,
     "rendezvous_messages_test": ["protocol/rendezvous_messages.cc"],
+    "step_cleanups_test": ["base/*.cc", "protocol/step_cleanups.cc"],
     "transfer_cancel_test": [*_TRANSFER, "tests/units/transfer_scenarios.cc"],
     "transfer_release_test": _TRANSFER,
     "transfer_test": _TRANSFER,

@@ -35,7 +35,9 @@ def main() -> None:
         session.run(variable.initializer)
         found = [session.run([seen, change.op])[0].tolist() for _ in range(settings["steps"])]
     wrong = {step: values for step, values in enumerate(found) if values != [step, step]}
-    print(json.dumps({"wrong": wrong, "offers_open": ar_grpc.status()["offers_open"]}), flush=True)
+    status = ar_grpc.status()
+    said = {"offers_open": status["offers_open"], "cleanups": status["cleanups"]["calls_made"]}
+    print(json.dumps({"wrong": wrong, **said}), flush=True)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@
 #include "third_party/ar_grpc/mpi/channel.h"
 #include "third_party/ar_grpc/protocol/node.h"
 #include "third_party/ar_grpc/tensorflow/cpu_arena.h"
+#include "third_party/ar_grpc/tensorflow/piggybacked_cleanups.h"
 #include "third_party/ar_grpc/tensorflow/runtime.h"
 #include "third_party/ar_grpc/verbs/link.h"
 
@@ -66,7 +67,10 @@ std::string StatusText() {
       ",\"verbs_bytes_received\":", verbs::AllCounts().received.load(),
       ",\"verbs_links\":", verbs::AllCounts().links.load(),
       ",\"staged_bytes\":", counters.staged_bytes, ",\"offers_open\":", counters.offers_open,
-      ",\"links\":", counters.links);
+      ",\"links\":", counters.links,
+      ",\"cleanups\":{\"piggybacked\":", Cleanups().piggybacked.load(),
+      ",\"called\":", Cleanups().called.load(), ",\"calls_made\":", Cleanups().calls_made.load(),
+      "}");
   absl::StrAppend(&json, ",\"paths\":{");
   const char* comma = "";
   std::map<std::string, std::string> paths;
