@@ -105,6 +105,8 @@ void SpinNoMoreFor(int fd) {
   if (fd < kMostFds) watched[fd].store(false, std::memory_order_relaxed);
 }
 
-void SpinFromNow() { last_moved_ns.store(NowNs(), std::memory_order_relaxed); }
+void SpinFromNow() {
+  if (LimitNs() > 0) last_moved_ns.store(NowNs(), std::memory_order_relaxed);
+}
 
 }  // namespace ar_grpc
