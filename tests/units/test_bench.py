@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -13,7 +16,7 @@ from fake_tasks import make_runtime
 from rich.console import Console
 
 from artf_cli import cluster
-from artf_cli.bench import recv, table
+from artf_cli.bench import allreduce, figures, recommender, recv, table
 from artf_cli.bench.recv import Row, Samples, rows_of
 from artf_cli.bench.sizes import EMPTY, Size, apart, parse_size
 from artf_cli.console import out
@@ -199,6 +202,30 @@ def test_a_table_cuts_nothing_off_where_output_is_no_terminal(
     low, high = rows[0]["against_interval"] or []
     for whole in ("grpc+ar/tcp", "32x64", "644", "1.01x", f"({low:.2f}-{high:.2f})", "120"):
         assert whole in words, f"{whole} is not whole in\n{text}"
+
+
+@pytest.mark.parametrize(
+    ("name", "module", "render"),
+    [
+        ("recv", table, table.render),
+        ("recv-mpi", table, table.render),
+        ("train", table, table.render_train),
+        ("recommender", recommender, recommender.render),
+        ("allreduce", allreduce, allreduce.render),
+    ],
+)
+def test_the_tables_of_the_docs_figures_fit_into_80_columns(
+    name: str, module: ModuleType, render: Callable[[Any], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = json.loads((figures.FOLDER / f"{name}.json").read_text())["rows"]
+    narrow = Console(file=io.StringIO(), width=80)
+    monkeypatch.setattr(module, "out", narrow)
+    render(rows)
+    assert isinstance(narrow.file, io.StringIO)
+    lines = narrow.file.getvalue().splitlines()
+    assert len(lines) > len({row["protocol"] for row in rows})
+    assert not [line for line in lines if "…" in line]
+    assert max(len(line) for line in lines) <= 80
 
 
 def test_the_ratio_is_of_medians_and_pairs_give_its_interval() -> None:

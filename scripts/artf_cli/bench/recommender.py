@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple, TypedDict
 
 import psutil
+from rich import box
 from rich.table import Table
 
 from artf_cli import variants
@@ -299,9 +300,11 @@ def _digits(value: float) -> float:
 
 def render(rows: Sequence[Row]) -> None:
     """Prints the rows as a table on standard output, a line for each case."""
-    table = Table(title="A recommender's step: pulls and pushes in one")
+    # As in bench.table: so it fits into 80 columns.
+    title = "A recommender's step: pulls and pushes in one"
+    table = Table(title=title, box=box.SIMPLE_HEAD, show_edge=False, padding=0)
     for column in ("mix", "MB", "workers", "protocol", "path"):
-        table.add_column(column)
+        table.add_column(column, no_wrap=True)
     for column in ("steps/s", "p99", "server's CPU a step"):
         table.add_column(column, justify="right")
     cases: dict[tuple[str, int, str], dict[str, Row]] = {}
