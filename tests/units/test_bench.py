@@ -183,6 +183,19 @@ def test_without_stock_grpc_there_is_no_ratio(log: Path) -> None:
     table.render([row])
 
 
+def in_80_columns(
+    module: ModuleType,
+    render: Callable[[Any], None],
+    rows: list[Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> str:
+    """What `render` prints to the console of `module`, as wide as rich makes it off a terminal."""
+    written = io.StringIO()
+    monkeypatch.setattr(module, "out", Console(file=written, width=80))
+    render(rows)
+    return written.getvalue()
+
+
 def test_a_table_cuts_nothing_off_where_output_is_no_terminal(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -192,11 +205,7 @@ def test_a_table_cuts_nothing_off_where_output_is_no_terminal(
         for median in (640.0, 648.0)
     )
     rows = rows_of({("grpc+ar/tcp", size): ours, ("grpc+ar/tcp@against", size): old})
-    narrow = Console(file=io.StringIO(), width=80)  # what there is when nothing says otherwise
-    monkeypatch.setattr(table, "out", narrow)
-    table.render(rows)
-    assert isinstance(narrow.file, io.StringIO)
-    text = narrow.file.getvalue()
+    text = in_80_columns(table, table.render, rows, monkeypatch)
     assert "…" not in text
     words = text.split()
     low, high = rows[0]["against_interval"] or []
@@ -218,11 +227,7 @@ def test_the_tables_of_the_docs_figures_fit_into_80_columns(
     name: str, module: ModuleType, render: Callable[[Any], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = json.loads((figures.FOLDER / f"{name}.json").read_text())["rows"]
-    narrow = Console(file=io.StringIO(), width=80)
-    monkeypatch.setattr(module, "out", narrow)
-    render(rows)
-    assert isinstance(narrow.file, io.StringIO)
-    lines = narrow.file.getvalue().splitlines()
+    lines = in_80_columns(module, render, rows, monkeypatch).splitlines()
     assert len(lines) > len({row["protocol"] for row in rows})
     assert not [line for line in lines if "…" in line]
     assert max(len(line) for line in lines) <= 80

@@ -15,13 +15,11 @@ from pathlib import Path
 from typing import NamedTuple, TypedDict
 
 import psutil
-from rich import box
-from rich.table import Table
 
 from artf_cli import variants
 from artf_cli.bench import intervals
 from artf_cli.bench.mixes import MIXES, Mix
-from artf_cli.bench.table import duration
+from artf_cli.bench.table import duration, without_lines
 from artf_cli.bench.traffic import agreed, carrier
 from artf_cli.cluster import BESIDE, PROCESS_BYTES, PS, SESSION, STRATEGY, Cluster, leave_all
 from artf_cli.console import out
@@ -300,9 +298,7 @@ def _digits(value: float) -> float:
 
 def render(rows: Sequence[Row]) -> None:
     """Prints the rows as a table on standard output, a line for each case."""
-    # As in bench.table: so it fits into 80 columns.
-    title = "A recommender's step: pulls and pushes in one"
-    table = Table(title=title, box=box.SIMPLE_HEAD, show_edge=False, padding=0)
+    table = without_lines("A recommender's step: pulls and pushes in one")
     for column in ("mix", "MB", "workers", "protocol", "path"):
         table.add_column(column, no_wrap=True)
     for column in ("steps/s", "p99", "server's CPU a step"):

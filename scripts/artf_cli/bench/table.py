@@ -45,6 +45,11 @@ def times(ratio: float | None, interval: Sequence[float] | None) -> str:
     return f"{ratio:.2f}x{sure}"
 
 
+def without_lines(title: str) -> Table:
+    """An empty table of many columns: lines between them would take the room that 80 have."""
+    return Table(title=title, box=box.SIMPLE_HEAD, show_edge=False, padding=0)
+
+
 def render(rows: Sequence[recv.Row]) -> None:
     """Prints the rows of `recv` as one table for each metric, with a line that explains them."""
     for metric, title in _TITLES.items():
@@ -61,8 +66,7 @@ def render(rows: Sequence[recv.Row]) -> None:
 def _table(rows: Sequence[recv.Row], title: str) -> Table:
     old = any(row["against"] is not None for row in rows)
     cpu = any(row["cpu_us_per_step"] is not None for row in rows)
-    # 80 columns have room for all of it: lines between columns would take it away.
-    table = Table(title=title, box=box.SIMPLE_HEAD, show_edge=False, padding=0)
+    table = without_lines(title)
     for column in ("size", "protocol", "path"):
         table.add_column(column, no_wrap=True)
     table.add_column("median", justify="right", no_wrap=True)
