@@ -20,6 +20,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psutil
+
 from artf_cli import supervise, system
 from artf_cli.console import note
 from artf_cli.errors import ArtfError
@@ -172,6 +174,17 @@ class Machine:
         """Ends the host at once, as a loss of power would: nothing is sent any more."""
         self._child.kill()
 
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """The host stands still within the block, as when its machine has no time for it."""
+        # unshare's child is setsid, and its child the kernel, which runs all of the host.
+        ((kernel,),) = (each.children() for each in psutil.Process(self._child.pid).children())
+        kernel.suspend()
+        try:
+            yield
+        finally:
+            kernel.resume()
+
     def output(self, name: str) -> str:
         """What the command has written so far to `stdout` or `stderr`."""
         return self._outputs[name].text(self.ended())
@@ -179,6 +192,10 @@ class Machine:
     def fresh(self, name: str) -> str:
         """The whole lines of its output that came since the last call; all once it has ended."""
         return self._outputs[name].fresh(self.ended())
+
+    def log(self) -> str:
+        """What the kernel has said of itself."""
+        return self._child.stderr.read_text(errors="replace")
 
     def outcome(self) -> Outcome:
         """How it ended; raises ArtfError where the host failed and not its command."""
@@ -189,7 +206,7 @@ class Machine:
                 "check the driver's name and that this machine has the programs ip, rdma and tc",
             )
         if not status.exists():
-            said = self._child.stderr.read_text(errors="replace").splitlines()
+            said = self.log().splitlines()
             panics = "".join(f" ({line})" for line in said if line.startswith("Kernel panic"))
             raise self._child.failure(f"died before its command ended{panics}")
         return Outcome(int(status.read_text()), *map(self.output, STREAMS))

@@ -215,6 +215,54 @@ def test_a_host_that_dies_is_no_result() -> None:
         run("busybox", "poweroff", "-f")
 
 
+_FLOOD = f"""
+import socket, time
+flood = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+flood.connect(("{ADDRESSES[1]}", 9))
+flood.settimeout(0.2)
+while True:
+    try:
+        flood.send(b"")
+        flood.recv(1)
+    except ConnectionRefusedError:  # the other host is up
+        break
+    except OSError:
+        time.sleep(0.1)
+flood.settimeout(None)
+print("begins", flush=True)
+longest, last, end = 0, time.monotonic(), time.monotonic() + 15
+while last < end:
+    try:
+        flood.send(bytes(1400))
+    except ConnectionRefusedError:  # nobody listens
+        pass
+    longest, last = max(longest, time.monotonic() - last), time.monotonic()
+print("longest", longest)
+"""
+
+
+def test_a_host_goes_on_whose_peer_has_stood_still() -> None:
+    """Its queue is full for longer than its device's watchdog waits, which is half a second."""
+    sends = Guest([sys.executable, "-c", _FLOOD])
+    stands = Guest(["sleep", "120"])
+    with machine.boot([sends, stands], Link(), memory_mb=512) as (sender, peer):
+        limit = time.monotonic() + 120
+        while "begins" not in sender.output("stdout"):
+            assert time.monotonic() < limit
+            time.sleep(0.05)
+        time.sleep(1)
+        with peer.stopped():
+            time.sleep(2)
+        while not sender.ended():
+            assert time.monotonic() < limit
+            time.sleep(0.05)
+        said = sender.outcome()
+        kernel_said = sender.log()
+    assert said.status == 0, said
+    assert float(said.stdout.split()[-1]) > 1
+    assert "transmit queue 0 timed out" in kernel_said
+
+
 def test_a_kernel_that_panics_is_no_result() -> None:
     """It ends at once: User-Mode-Linux can also panic while it halts, when a timer comes late."""
     script = "echo 1 >/proc/sys/vm/panic_on_oom; tail /dev/zero"
