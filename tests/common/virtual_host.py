@@ -33,6 +33,8 @@ _REPO = Path(__file__).parents[2]
 _LEASH = _REPO / "scripts/artf_cli/runtime/leash.py"
 # Room for three servers and a client; what is not touched takes none of this machine's memory.
 _MEMORY_MB = 6144
+# Until servers that were told to end have given back their memory.
+_SPARE_S = 30.0
 # The kernel may have to be compiled first.
 _BOOT_S = 1800.0
 # TensorFlow's modules come through one slow processor before the first test is under way.
@@ -124,12 +126,28 @@ def _limit(item: pytest.Item) -> float:
         return 0.0
 
 
-def _memory_mb(items: Iterable[pytest.Item]) -> int:
-    """What these tests want for their host, where this machine has it to spare."""
+def _spare_mb() -> int:
+    return min(psutil.virtual_memory().available, shutil.disk_usage("/dev/shm").free) >> 20
+
+
+def _most_mb() -> int:
+    return min(psutil.virtual_memory().total, shutil.disk_usage("/dev/shm").total) >> 20
+
+
+def memory_mb(items: Iterable[pytest.Item], patience_s: float = _SPARE_S) -> int:
+    """MiB that these tests want for their host, where this machine has it to spare.
+
+    It waits for that: what ran before may not have given back yet what it had.
+    """
     markers = [marker for item in items for marker in item.iter_markers(_MARKER)]
     wanted = max(int(marker.kwargs.get("memory_mb", 0)) for marker in markers)
-    spare = min(psutil.virtual_memory().available, shutil.disk_usage("/dev/shm").free) >> 20
-    return wanted if _MEMORY_MB < wanted <= spare else _MEMORY_MB
+    if wanted <= _MEMORY_MB:
+        return _MEMORY_MB
+    # In vain where there never is so much.
+    limit = time.monotonic() + (patience_s if wanted <= _most_mb() else 0)
+    while (spare := _spare_mb()) < wanted and time.monotonic() < limit:
+        time.sleep(_POLL_S)
+    return wanted if wanted <= spare else _MEMORY_MB
 
 
 class _Host:
@@ -148,7 +166,7 @@ class _Host:
             self._process = subprocess.Popen(
                 [
                     *leash,
-                    *command(driver, *words, shared=[self._folder], memory_mb=_memory_mb(items)),
+                    *command(driver, *words, shared=[self._folder], memory_mb=memory_mb(items)),
                 ],
                 env=environment(),
                 cwd=config.rootpath,
