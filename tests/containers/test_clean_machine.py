@@ -142,7 +142,7 @@ def test_quickstart_on_each_debian(
     assert "proto" not in found, found
 
 
-@pytest.mark.part("systems")
+@pytest.mark.part("two-bazels")
 def test_two_bazels_make_the_same_wheel(own_engine: OwnEngine, clone: Path, tmp_path: Path) -> None:
     """Debian unstable's, and Debian 13's on the same system: one compiler, caches of their own."""
     made: dict[str, str] = {}

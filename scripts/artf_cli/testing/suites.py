@@ -45,7 +45,10 @@ SUITES = (
     # In virtual hosts, whose kernel it builds first: others need it, too. The longest one.
     Suite("verbs", NOTHING, together="built", own_place=True, parts=("verbs",)),
     Suite(
-        "containers", together="built", parts=("containers", "clean-root", "clean-user", "systems")
+        "containers",
+        together="built",
+        # Each but the first builds wheels from empty caches.
+        parts=("containers", "clean-root", "clean-user", "systems", "two-bazels"),
     ),
     Suite("wheel", together="built"),
     # By the path of the tensors (tests/recv/conftest.py): all of them are too long for one part.
