@@ -77,7 +77,7 @@ def test_tables_come_from_rows(folder: Path, wheel: Path) -> None:
     assert "| 1 MiB | 1.8 ms | 3.00 (3.00–3.00) |" in text
     assert "| 1 MiB | 1.0 ms | 500 µs |" in text
     assert "| `grpc+ar` | shm | 240 | -4% +4% | 1.20 (1.15–1.25) | 97.5% |" in text
-    sha = made(wheel)["wheel"]["sha256"][:12]
+    sha = record.wheel_record(wheel)["sha256"][:12]
     assert (
         "`scripts/artf bench all`, 2026-11-22, commit 0123456789ab with changes, "
         f"wheel {sha}; A CPU, 2 cores limited to 1.5, 8 GiB, Linux 6.1.0, glibc 2.36; "
@@ -117,7 +117,7 @@ def test_rows_that_were_taken_out_are_named(folder: Path) -> None:
 
 
 def test_a_page_beside_has_tables_of_words_and_its_own_of_figures(folder: Path) -> None:
-    (page,) = figures.BESIDE
+    page = next(page for page in figures.BESIDE if page.name == "protocols.md")
     (folder / "recv.json").rename(folder / "recv-mpi.json")
     names = ("record: recv-mpi.json", "table: protocols", "table: protocols-cpu")
     text = "".join(f"| words |\n<!-- {name} -->\n| 1 |\n<!-- end -->\n" for name in names)
@@ -168,10 +168,34 @@ def test_every_part_is_written_with_its_record(
 
 def test_every_table_has_a_part_that_measures_it() -> None:
     # bench all has no older wheel for the attacks: bench hostile --against measures them; and no
-    # RDMA device: a test in a virtual host counts its requests (tests/wheel).
-    assert {file for file, _ in figures.TABLES.values()} == {
-        f"{name}.json" for name in (*everything.PARTS, "hostile", "requests")
+    # RDMA device: tests in virtual hosts count its requests (tests/wheel) and time faults
+    # (tests/verbs).
+    pages = (figures.TABLES, *figures.BESIDE.values())
+    assert {file for tables in pages for file, _ in tables.values()} == {
+        f"{name}.json" for name in (*everything.PARTS, "hostile", "requests", "faults")
     }
+
+
+def test_times_after_faults() -> None:
+    """All times of a fault and what follows it are one cell, by the device's driver."""
+
+    def row(fault: str, driver: str, *seconds: float) -> dict[str, Any]:
+        return {"fault": fault, "driver": driver, "seen": "an error", "seconds": list(seconds)}
+
+    rows = [
+        row("a", "rxe", 0.25, 0.5),
+        row("a", "siw", 2),
+        row("b", "siw", 1, 1),
+        row("a", "rxe", 3),
+        row("c", "siw", 0.0, 110.2),
+    ]
+    assert figures.faults(rows).splitlines() == [
+        "| fault | what follows | `rxe` | `siw` |",
+        "| --- | --- | --- | --- |",
+        "| a | an error | 0.25–3 s | 2 s |",
+        "| b | an error |  | 1 s |",
+        "| c | an error |  | <0.001–110 s |",
+    ]
 
 
 def test_requests_by_size() -> None:

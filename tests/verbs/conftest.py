@@ -1,14 +1,37 @@
-"""A virtual RDMA host, tried once before the first test that stands on one."""
+"""A virtual RDMA host, tried once before the first test that stands on one, and the times after
+faults that tests see there."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
 
+from artf_cli.bench import figures, record
 from artf_cli.errors import ArtfError
 from common.lacking import cannot_be_had
 from rdma_host import machine
+from rdma_host.fault_times import FaultTimes
+
+_COMMAND = 'scripts/artf test --only verbs -- --run-slow --record-faults -k "faults or writes"'
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--record-faults",
+        action="store_true",
+        help="keep the times from faults to what follows in docs/measured",
+    )
+
+
+def pytest_deselected(items: list[pytest.Item]) -> None:
+    """A part of the times must not stand for all of them."""
+    timed = [each for each in items if "fault_times" in getattr(each, "fixturenames", ())]
+    if timed and timed[0].config.getoption("--record-faults"):
+        raise pytest.UsageError(
+            f"--record-faults needs {len(timed)} tests more than were chosen: {_COMMAND}"
+        )
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -26,3 +49,15 @@ def rdma_host() -> None:
         machine.self_test()
     except ArtfError as error:
         cannot_be_had(str(error))
+
+
+@pytest.fixture(scope="session")
+def fault_times(request: pytest.FixtureRequest) -> Iterator[FaultTimes]:
+    """What the tests saw; kept with --record-faults where all of them passed."""
+    made = record.record(None, [_COMMAND])
+    times = FaultTimes()
+    yield times
+    if request.config.getoption("--record-faults"):
+        if request.session.testsfailed:
+            pytest.fail("the times after faults are not kept, since tests have failed")
+        record.write(figures.FOLDER / "faults.json", times.rows, made)

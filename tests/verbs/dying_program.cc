@@ -5,7 +5,8 @@
 //   dying_program victim HOST PORT END POINT
 // END is the survivor's end of the attachment, `server` or `client`; POINT is where the victim ends
 // itself with SIGKILL, or `silent`: it does nothing any more, and whoever runs its host ends that.
-// The survivor does with the fabric what gRPC's endpoint does, and prints lines "name value".
+// The survivor does with the fabric what gRPC's endpoint does. Both print lines "name value"; times
+// of the same host can be compared.
 
 #include <poll.h>
 #include <signal.h>
@@ -47,6 +48,9 @@ constexpr const char* kRead = "read";          // the survivor reads its memory
 constexpr const char* kStreaming = "streaming";  // the survivor writes into the stream
 constexpr const char* kSilent = "silent";
 
+// Seconds of a clock that all processes of a host share.
+double Now() { return Seconds(std::chrono::steady_clock::time_point()); }
+
 // --- the victim ---
 
 class Victim {
@@ -85,7 +89,9 @@ class Victim {
 
  private:
   void EndAt(const std::string& point) {
-    if (point == point_) kill(getpid(), SIGKILL);
+    if (point != point_) return;
+    Say("killed_at", Now());
+    kill(getpid(), SIGKILL);
   }
   void Read(Connection& connection, const Key& key) {
     static std::vector<uint8_t> into(kBytes);
@@ -132,6 +138,7 @@ class Survivor {
 
   // After that: what the endpoint does at the end of TCP.
   void End() {
+    Say("heard_at", heard_at_);
     Say("tcp", ended_ == 0 ? "closed" : std::strerror(ended_));
     Say("made", static_cast<int>(connection_ != nullptr));
     const auto begin = std::chrono::steady_clock::now();
@@ -174,6 +181,7 @@ class Survivor {
     pollfd polled = {socket_.fd(), POLLRDHUP, 0};
     while (!end_.made() && poll(&polled, 1, 1) == 0) {
     }
+    if (polled.revents != 0) HearOfTheEnd();
     const auto begin = std::chrono::steady_clock::now();
     while (!end_.made() && Seconds(begin) < 1) poll(nullptr, 0, 1);
     if (!end_.made()) Receive();
@@ -224,12 +232,18 @@ class Survivor {
   bool Send(const std::string& frame) {
     if (socket_.SendOrEnd(frame)) return true;
     ended_ = errno;
+    HearOfTheEnd();
     return false;
   }
   std::optional<std::string> Receive() {
     std::optional<std::string> frame = socket_.ReceiveOrEnd();
-    if (!frame.has_value()) ended_ = errno;
+    if (frame.has_value()) return frame;
+    ended_ = errno;
+    HearOfTheEnd();
     return frame;
+  }
+  void HearOfTheEnd() {
+    if (heard_at_ == 0) heard_at_ = Now();
   }
 
   Socket socket_;
@@ -240,6 +254,7 @@ class Survivor {
   Awaited<Status> read_;
   std::thread reader_;
   int ended_ = 0;
+  double heard_at_ = 0;  // when TCP's end was first seen
 };
 
 int Survive(const char* port, bool server, const std::string& point, bool keep_alive) {

@@ -207,6 +207,7 @@ class Fault {
  public:
   explicit Fault(std::string name) : name_(std::move(name)) {}
   void Begin() {
+    begin_ = std::chrono::steady_clock::now();
     if (name_ == "cut-1") Cut(1);
     if (name_ == "cut-8") Cut(8);
     // A process that was there before this one had a device lets it go on.
@@ -215,7 +216,6 @@ class Fault {
       Run("ip addr del 10.77.0.2/24 dev vec0");
       EndAfter(8, [] { Run("ip addr add 10.77.0.2/24 dev vec0"); });
     }
-    begin_ = std::chrono::steady_clock::now();
   }
   void End() {
     if (!thread_.joinable()) return;

@@ -14,6 +14,7 @@ import pytest
 from common import cpp
 from common.said import values
 from rdma_host import machine
+from rdma_host.fault_times import FaultTimes
 from rdma_host.machine import ADDRESSES, Guest, Link
 
 # The first one waits until all is compiled.
@@ -106,13 +107,26 @@ def victims(program: Path, host: str) -> list[str]:
 
 @on_each_driver
 @pytest.mark.slow
-def test_a_process_dies_beside_the_other(built: Path, driver: str) -> None:
+def test_a_process_dies_beside_the_other(built: Path, driver: str, fault_times: FaultTimes) -> None:
     """Killed at each point of an attachment and of a transfer; both have the same device."""
     program = built / "dying_program"
-    lines = ["(", *victims(program, "127.0.0.1"), ") 2>/dev/null &", *survivors(program), "wait"]
+    lines = ["(", *victims(program, "127.0.0.1"), ") >/tmp/victims 2>/dev/null &"]
+    lines += [*survivors(program), "wait", "echo '== of victims'; cat /tmp/victims"]
     (done,) = machine.run([shell(*lines)], Link(driver), timeout_s=400)
     assert done.status == 0, done.stdout + done.stderr
-    check_survivors(done.stdout, driver)
+    survivors_said, _, victims_said = done.stdout.partition("== of victims\n")
+    check_survivors(survivors_said, driver)
+    killed = [float(line.split()[1]) for line in victims_said.splitlines() if "killed_at" in line]
+    says = each_survivor(survivors_said)
+    assert len(killed) == len(says)
+    for points, when in ((POINTS[:3], "before its end is connected"), (POINTS[3:], "after that")):
+        of = [(each, at) for (key, each), at in zip(says.items(), killed) if key[1] in points]
+        fault = f"the peer's process is killed, {when}"
+        heard = [float(each["heard_at"]) - at for each, at in of]
+        assert all(0 < each < 2 for each in heard)
+        fault_times.add(fault, driver, "this end hears of it", *heard)
+        quiet = [each["quiet_seconds"] for each, _ in of]
+        fault_times.add(fault, driver, "nothing is left of the connection, from then on", *quiet)
 
 
 @on_each_driver
@@ -165,13 +179,15 @@ def waits_for_a_dead_host(
 
 @on_each_driver
 @pytest.mark.slow
-def test_a_host_dies_without_a_word(built: Path, driver: str) -> None:
+def test_a_host_dies_without_a_word(built: Path, driver: str, fault_times: FaultTimes) -> None:
     """Nothing comes from it, and nothing is sent to it: TCP's keep-alive tells."""
     said = waits_for_a_dead_host(built / "dying_program", GUEST, driver)
     assert (said["heard_of"], said["tcp"]) == ("tcp", "Connection timed out")
     shortest, longest = KEEP_ALIVE_S
     assert shortest < float(said["waited_seconds"]) < longest + 2
     assert (said["after"], said["next"]) == (CLOSED, "ok")
+    fault = "the peer's host loses its power while this end only waits"
+    fault_times.add(fault, driver, said["tcp"], said["waited_seconds"])
 
 
 @pytest.mark.slow
@@ -191,6 +207,8 @@ MUCH, LITTLE = 16_000_000, 500_000
 RETRIES_S = (1.5, 6)
 RETRIES = "the RDMA connection has failed: rxe0/1: transport retry counter exceeded."
 STOP_S = 5
+CUT_LONG = "the link is cut for 8 s"
+ADDRESS = "the address goes away for 8 s, and with it the GID"
 
 
 def exchange(
@@ -228,29 +246,45 @@ def check_whole(said: list[dict[str, str]], size: int) -> None:
         # What overtakes others is out of order, and all is sent again from there, slowly.
         pytest.param(LITTLE, Link(delay_ms=10, reorder_percent=25), marks=pytest.mark.slow),
     ],
-    ids=["whole", "loses 1 %", "loses 5 %", "delays 50 ms", "reorders"],
+    ids=["whole", "loses 1 %", "loses 5 %", "delays by 50 ms", "reorders 25 %"],
 )
 @on_each_driver
-def test_a_link_that(built: Path, driver: str, size: int, link: Link) -> None:
+def test_a_link_that(
+    built: Path,
+    driver: str,
+    size: int,
+    link: Link,
+    fault_times: FaultTimes,
+    request: pytest.FixtureRequest,
+) -> None:
     said = exchange(built, "whole", size, replace(link, driver=driver))
     check_whole(said, size)
     assert all(int(each["reads"]) > 0 for each in said)
     # It did lose, or change the order: the devices had to send again; over iWARP TCP had to.
     if driver == "rxe" and (link.loss_percent or link.reorder_percent):
         assert sum(int(each["again"]) for each in said) > 0
+    case = request.node.callspec.id.rpartition("-")[2]
+    fault = "none, for comparison" if case == "whole" else f"the link {case}"
+    add_stalls(fault_times, fault, driver, said)
+
+
+def add_stalls(times: FaultTimes, fault: str, driver: str, said: list[dict[str, str]]) -> None:
+    stalls = [each["stall_seconds"] for each in said]
+    times.add(fault, driver, "it goes on; the longest time without a byte", *stalls)
 
 
 @on_each_driver
-def test_a_link_cut_for_a_second(built: Path, driver: str) -> None:
+def test_a_link_cut_for_a_second(built: Path, driver: str, fault_times: FaultTimes) -> None:
     """Less than the retries take: it goes on. They take 7.5 s here, since what cuts the link and
     mends it are processes of slow hosts."""
     said = exchange(built, "cut-1", MUCH, Link(driver), {**GUEST, "RDMA_QP_TIMEOUT": "18"})
     check_whole(said, MUCH)
     assert all(1 < float(each["stall_seconds"]) < 10 for each in said)
+    add_stalls(fault_times, "the link is cut for 1 s", driver, said)
 
 
 @pytest.mark.slow
-def test_a_link_cut_for_longer(built: Path) -> None:
+def test_a_link_cut_for_longer(built: Path, fault_times: FaultTimes) -> None:
     """Both ends hear of it from their own devices, and connect again when it is back."""
     said = exchange(built, "cut-8", MUCH, Link())
     shortest, longest = RETRIES_S
@@ -259,19 +293,21 @@ def test_a_link_cut_for_longer(built: Path) -> None:
         assert each["status"] == RETRIES
         assert each["read_code"] == UNAVAILABLE
     assert shortest < float(said[1]["since_fault"]) < longest
+    fault_times.add(CUT_LONG, "rxe", RETRIES, said[1]["since_fault"])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", ["cut-8", "address"])
-def test_what_tcp_under_iwarp_outlives(built: Path, case: str) -> None:
+def test_what_tcp_under_iwarp_outlives(built: Path, case: str, fault_times: FaultTimes) -> None:
     """Its kernel sends again for minutes: what ends RoCE's connections holds up iWARP's alone."""
     said = exchange(built, case, MUCH, Link("siw"))
     check_whole(said, MUCH)
     assert all(8 < float(each["stall_seconds"]) < 30 for each in said)
+    add_stalls(fault_times, {"cut-8": CUT_LONG, "address": ADDRESS}[case], "siw", said)
 
 
 @pytest.mark.slow
-def test_an_address_that_goes_away(built: Path) -> None:
+def test_an_address_that_goes_away(built: Path, fault_times: FaultTimes) -> None:
     """The device's GID goes with it: that end fails at once, the other end later.
 
     The next connection works when the address is back. Soft-RoCE may say so itself, of what was
@@ -284,10 +320,11 @@ def test_an_address_that_goes_away(built: Path) -> None:
     assert said[1]["status"] in [failed + each for each in gone]
     assert float(said[1]["since_fault"]) < RETRIES_S[1]
     assert said[0]["status"] == RETRIES
+    fault_times.add(ADDRESS, "rxe", said[1]["status"], said[1]["since_fault"])
 
 
 @on_each_driver
-def test_a_process_that_stands_still(built: Path, driver: str) -> None:
+def test_a_process_that_stands_still(built: Path, driver: str, fault_times: FaultTimes) -> None:
     """It is not given up, and costs its peer nothing; then all goes on."""
     said = exchange(built, "stopped", MUCH, Link(driver))
     check_whole(said, MUCH)
@@ -295,6 +332,7 @@ def test_a_process_that_stands_still(built: Path, driver: str) -> None:
     assert STOP_S - 1 < float(waiting["stall_seconds"]) < STOP_S + 2
     assert float(waiting["stall_processor_seconds"]) < 0.2
     assert int(waiting["stall_memory_kib"]) < 512
+    add_stalls(fault_times, f"the peer's process stands still for {STOP_S} s", driver, said[:1])
 
 
 @on_each_driver
@@ -328,7 +366,9 @@ def test_what_a_device_may_tell(built: Path, driver: str) -> None:
 
 
 @on_each_driver
-def test_a_device_that_is_deleted_while_it_is_used(built: Path, driver: str) -> None:
+def test_a_device_that_is_deleted_while_it_is_used(
+    built: Path, driver: str, fault_times: FaultTimes
+) -> None:
     """The kernel waits until the process ends, and hides the device from others meanwhile."""
     program, device = built / "removal_program", f"{driver}0"
     lines = [
@@ -358,6 +398,8 @@ def test_a_device_that_is_deleted_while_it_is_used(built: Path, driver: str) -> 
     assert (said["deleted"], said["gone_available"]) == ("0", none)
     assert int(said["waited_ms"]) < 2000
     assert (said["added"], said["available"], said["works"]) == ("0", ".", "yes")
+    fault = "the device is deleted, and then the processes end that use it"
+    fault_times.add(fault, driver, "the device has gone", int(said["waited_ms"]) / 1000)
 
 
 def test_a_peer_that_posts_what_it_likes(built: Path) -> None:

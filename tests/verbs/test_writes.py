@@ -13,6 +13,7 @@ import pytest
 from common import cpp
 from common.said import values
 from rdma_host import machine
+from rdma_host.fault_times import FaultTimes
 from rdma_host.machine import ADDRESSES, Guest, Link
 
 # The first one waits until all is compiled.
@@ -82,7 +83,9 @@ def test_writes_over_a_link_that(built: Path, driver: str, size: int, link: Link
 
 
 @on_each_driver
-def test_writes_cancelled_while_nothing_arrives(built: Path, driver: str) -> None:
+def test_writes_cancelled_while_nothing_arrives(
+    built: Path, driver: str, fault_times: FaultTimes
+) -> None:
     """The receivers' wait ends at once; what the sender's device sends again when the link is back
     comes late, and spoils nothing: until then the memory is nobody else's."""
     # The retries take 7.5 s, the cut 4.
@@ -95,16 +98,24 @@ def test_writes_cancelled_while_nothing_arrives(built: Path, driver: str) -> Non
     assert (receiver["status"], receiver["spoiled"], receiver["next"]) == (".", "0", "ok")
     # All of them came, wanted or not.
     assert int(sender["written"]) == int(receiver["received"]) == 3 * AT_ONCE * TENSOR
+    fault = "grpc+verbs: the link is cut for 4 s, and receives are cancelled meanwhile"
+    fault_times.add(fault, driver, "each has ended, from the cancel on", receiver["cancel_seconds"])
+    free = "the memory is free again, from the cancel on"
+    fault_times.add(fault, driver, free, receiver["kept_seconds"])
 
 
 @pytest.mark.slow
-def test_writes_cancelled_on_a_link_that_fails(built: Path) -> None:
+def test_writes_cancelled_on_a_link_that_fails(built: Path, fault_times: FaultTimes) -> None:
     """Both ends give it up, the memory comes back, and the next link works."""
     _, receiver = written(built, "cut-8", Link())
     assert float(receiver["cancel_seconds"]) < 3
     assert 0 < int(receiver["kept"]) <= int(receiver["cancelled"]) * TENSOR
     assert receiver["status"] == RETRIES
     assert (receiver["spoiled"], receiver["next"]) == ("0", "ok")
+    fault = "grpc+verbs: the link is cut for 8 s, and receives are cancelled meanwhile"
+    fault_times.add(fault, "rxe", "each has ended, from the cancel on", receiver["cancel_seconds"])
+    free = "the memory is free again, from the cancel on, as the link has failed"
+    fault_times.add(fault, "rxe", free, receiver["kept_seconds"])
 
 
 @on_each_driver
@@ -116,17 +127,25 @@ def test_a_sender_dies_while_it_writes(built: Path, driver: str) -> None:
 
 @on_each_driver
 @pytest.mark.slow
-def test_a_receiver_dies_while_it_is_written_to(built: Path, driver: str) -> None:
+def test_a_receiver_dies_while_it_is_written_to(
+    built: Path, driver: str, fault_times: FaultTimes
+) -> None:
     """Its host does not answer any more: the device says so, and what was to be sent goes."""
     sender, _ = written(built, "receiver-dies", Link(driver), after="sleep 15")
     assert sender["held"] == "0"
     assert float(sender["gone_seconds"]) < RETRIES_S
+    fault = "grpc+verbs: the receiver's process ends while it is written to"
+    fault_times.add(fault, driver, "the sender holds nothing any more", sender["gone_seconds"])
 
 
 @pytest.mark.slow
-def test_a_receiver_s_host_dies_while_it_is_written_to(built: Path) -> None:
+def test_a_receiver_s_host_dies_while_it_is_written_to(
+    built: Path, fault_times: FaultTimes
+) -> None:
     """The device may never say so: Soft-RoCE does not time what it has not sent, and sends nothing
     more where its packets pile up. Then the peer's silence ends the link."""
     sender, _ = written(built, "receiver-dies", Link())
     assert sender["held"] == "0"
     assert float(sender["gone_seconds"]) < SILENT_S
+    fault = "grpc+verbs: the receiver's process ends while it is written to, and its host goes off"
+    fault_times.add(fault, "rxe", "the sender holds nothing any more", sender["gone_seconds"])

@@ -11,7 +11,7 @@ import re
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from artf_cli.bench import hostile, recommender, record, recv
 from artf_cli.bench.sizes import Size
@@ -29,6 +29,16 @@ NOT_MEASURED = "*Not measured yet on this version.*\n"
 _BLOCK = re.compile(
     r"<!-- (table|record): ([a-z0-9.-]+) -->\n(?:.*?\n)??" + re.escape(_END), re.DOTALL
 )
+
+
+class FaultRow(TypedDict):
+    """What follows a fault of an RDMA device of this driver, after so many seconds, each time."""
+
+    fault: str
+    driver: str
+    seen: str
+    seconds: list[float]
+
 
 #: Rows as `record.read` gives them.
 Rows = Sequence[Mapping[str, Any]]
@@ -231,14 +241,40 @@ def requests_of_writes(rows: Rows) -> str:
     return markdown([*header, "registered by the ps", "by the worker"], lines)
 
 
+def _between(seconds: Sequence[float]) -> str:
+    """The least and the most of times; one of them where they read the same."""
+
+    def read(value: float) -> str:
+        if value < 0.001:
+            return "<0.001"
+        return f"{value:.0f}" if value >= 10 else f"{value:.2g}"
+
+    return "–".join(dict.fromkeys(map(read, (min(seconds), max(seconds))))) + " s"
+
+
+def faults(rows: Rows) -> str:
+    """What follows a fault, and after what time, over each driver of an RDMA device."""
+    drivers = list(dict.fromkeys(row["driver"] for row in rows))
+    times_of: dict[tuple[str, str], dict[str, list[float]]] = {}
+    for row in rows:
+        line = times_of.setdefault((row["fault"], row["seen"]), {})
+        line.setdefault(row["driver"], []).extend(row["seconds"])
+    lines = [
+        [*named, *(_between(by[driver]) if driver in by else "" for driver in drivers)]
+        for named, by in times_of.items()
+    ]
+    return markdown(["fault", "what follows", *(f"`{driver}`" for driver in drivers)], lines)
+
+
 def provenance(made: record.Record, file: str) -> str:
     """What a file's rows were measured on and by, as one paragraph."""
     cores = made["cores"]
     limited = f" limited to {cores['quota']:g}" if cores["quota"] is not None else ""
     commit, _, dirty = made["commit"].partition("-")
+    wheel = f", wheel {made['wheel']['sha256'][:12]}" if made["wheel"] else ""
     return (
         f"[{file}](measured/{file}): `{' '.join(made['command'])}`, {made['date'][:10]}, commit "
-        f"{commit[:12]}{' with changes' if dirty else ''}, wheel {made['wheel']['sha256'][:12]}; "
+        f"{commit[:12]}{' with changes' if dirty else ''}{wheel}; "
         f"{made['cpu']}, {cores['usable']} cores{limited}, {made['memory_bytes'] / 2**30:.0f} GiB, "
         f"Linux {made['kernel']}, glibc {made['glibc']}; load at the start {made['load'][0]:g}.\n"
     )
@@ -263,11 +299,12 @@ TABLES: dict[str, tuple[str, Callable[[Rows], str]]] = {
     "requests-verbs": ("requests.json", requests_of_writes),
 }
 #: The same of pages that have tables of words, too.
-BESIDE = {
+BESIDE: dict[Path, dict[str, tuple[str, Callable[[Rows], str]]]] = {
     REPO / "docs" / "protocols.md": {
         "protocols": ("recv-mpi.json", protocols),
         "protocols-cpu": ("recv-mpi.json", protocols_cpu),
     },
+    REPO / "docs" / "rdma.md": {"faults": ("faults.json", faults)},
 }
 PAGES = (PAGE, *BESIDE)
 

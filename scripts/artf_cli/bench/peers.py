@@ -65,7 +65,9 @@ class Watch:
         """`made` is the record of this host; ArtfError when the other one runs something else."""
         self._peer = peer
         self._made = made
-        own, peers = host.facts(made["wheel"]), peer.facts()
+        wheel = made["wheel"]
+        assert wheel is not None, "tasks run a wheel"
+        own, peers = host.facts(wheel), peer.facts()
         host.check_same(own, peers, peer.address)
         #: Both hosts' facts.
         self.hosts = {"here": own, "peer": peers}

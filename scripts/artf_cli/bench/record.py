@@ -10,7 +10,7 @@ import platform
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypedDict, get_type_hints
+from typing import Any, TypedDict
 
 import psutil
 
@@ -46,11 +46,12 @@ class Machine(TypedDict):
 
 class Record(Machine):
     """Where figures come from. `commit` ends in `-dirty` where the tree differs outside docs/;
-    `wheels` has the other wheels that took part, by the word that stands behind the @ of a
-    protocol; `load` is the load average over 1, 5 and 15 minutes when the run began."""
+    `wheel` is None of what was measured without one; `wheels` has the other wheels that took part,
+    by the word that stands behind the @ of a protocol; `load` is the load average over 1, 5 and 15
+    minutes when the run began."""
 
     commit: str
-    wheel: WheelRecord
+    wheel: WheelRecord | None
     wheels: dict[str, WheelRecord]
     date: str
     command: list[str]
@@ -162,11 +163,13 @@ def now() -> str:
     return datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def record(wheel: Path, command: Sequence[str], wheels: Mapping[str, Path] | None = None) -> Record:
-    """The record of a run that begins now with `wheel` and, by name, other `wheels`."""
+def record(
+    wheel: Path | None, command: Sequence[str], wheels: Mapping[str, Path] | None = None
+) -> Record:
+    """The record of a run that begins now with `wheel`, if any, and, by name, other `wheels`."""
     return Record(
         commit=commit(),
-        wheel=wheel_record(wheel),
+        wheel=wheel_record(wheel) if wheel else None,
         wheels={name: wheel_record(path) for name, path in (wheels or {}).items()},
         date=now(),
         command=_without_folders(command),
@@ -203,7 +206,7 @@ def read(path: Path) -> tuple[list[dict[str, Any]], Record]:
         raise ArtfError(
             f"{path} has no rows with a record", "make it again with: scripts/artf bench all"
         )
-    missing = sorted(set(get_type_hints(Record)) - set(made))
+    missing = sorted(Record.__required_keys__ - set(made))
     if missing:
         raise ArtfError(
             f"{path}: its record lacks {', '.join(missing)}",
