@@ -317,4 +317,5 @@ def test_who_is_not_root_waits_to_give_way(tmp_path: Path) -> None:
     command = ["setpriv", "--bounding-set=-sys_admin", sys.executable, "-c", program, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     said = [line.split()[1:] for line in done.stdout.splitlines()]
-    assert said == [["nice", "7"]] * 8, done.stdout + done.stderr
+    # This process may have given way itself.
+    assert said == [["nice", str(min(os.nice(0) + 7, 19))]] * 8, done.stdout + done.stderr
