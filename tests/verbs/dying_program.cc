@@ -138,6 +138,7 @@ class Survivor {
 
   // After that: what the endpoint does at the end of TCP.
   void End() {
+    HearOfTheEnd();
     Say("heard_at", heard_at_);
     Say("tcp", ended_ == 0 ? "closed" : std::strerror(ended_));
     Say("made", static_cast<int>(connection_ != nullptr));
@@ -254,7 +255,7 @@ class Survivor {
   Awaited<Status> read_;
   std::thread reader_;
   int ended_ = 0;
-  double heard_at_ = 0;  // when TCP's end was first seen
+  double heard_at_ = 0;  // when TCP's end was first seen, or that of the attachment
 };
 
 int Survive(const char* port, bool server, const std::string& point, bool keep_alive) {
