@@ -5,6 +5,7 @@
 #include "third_party/ar_grpc/grpc/handshake_attachment.h"
 
 #include <dirent.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <functional>
@@ -153,6 +154,31 @@ void WhatIsLeftIsClosed() {
   Check(Descriptors() == before, "all is closed");
 }
 
+// The peer is told of no connection that the endpoint could not use.
+void NoDescriptorForTheEndpoint() {
+  const int before = Descriptors();
+  {
+    ScriptedContext context;
+    Waker waker;
+    HandshakeAttachment attachment(protocol::End::kServer, waker.Prepare());
+    CheckOk(attachment.Begin(&context, 1));
+    std::unique_ptr<fabric::Connection> connection = NewConnection();
+    const int lowest_free = dup(STDIN_FILENO);
+    close(lowest_free);
+    rlimit limit{};
+    Check(getrlimit(RLIMIT_NOFILE, &limit) == 0, "getrlimit");
+    const rlimit none = {static_cast<rlim_t>(lowest_free), limit.rlim_max};
+    Check(setrlimit(RLIMIT_NOFILE, &none) == 0, "setrlimit");
+    context.begun[0].done(std::move(connection));
+    const std::vector<News> all = attachment.Take();
+    Check(setrlimit(RLIMIT_NOFILE, &limit) == 0, "setrlimit");
+    Check(all.size() == 1 && all[0].ended, "its end");
+    CheckCode(all[0].status, StatusCode::kResourceExhausted, "ulimit -n");
+    Check(attachment.TakeConnection() == nullptr && attachment.TakeWake() == -1, "no connection");
+  }
+  Check(Descriptors() == before, "nothing is left");
+}
+
 void ThatCannotBegin() {
   ScriptedContext context;
   Waker waker;
@@ -171,6 +197,7 @@ int main() {
                           {{"what it says", WhatAnAttachmentSays},
                            {"what comes late", WhatComesLateIsNotTheNextOnes},
                            {"what is left", WhatIsLeftIsClosed},
+                           {"without a descriptor", NoDescriptorForTheEndpoint},
                            {"that cannot begin", ThatCannotBegin}});
   return 0;
 }
