@@ -236,41 +236,39 @@ def check_whole(said: list[dict[str, str]], size: int) -> None:
         assert each.get("read_code", OK) == OK
 
 
+def add_stalls(times: FaultTimes, fault: str, driver: str, said: list[dict[str, str]]) -> None:
+    """What both ends said of a stream that a fault has held up, and not ended."""
+    stalls = [each["stall_seconds"] for each in said]
+    times.add(fault, driver, "it goes on; the longest time without a byte", *stalls)
+
+
+#: How many bytes go over a link that does this.
+LINKS = {
+    "whole": (MUCH, Link()),
+    "loses 1 %": (2 * LITTLE, Link(loss_percent=1)),
+    "loses 5 %": (LITTLE, Link(loss_percent=5)),
+    "delays by 50 ms": (4_000_000, Link(delay_ms=50)),
+    # What overtakes others is out of order, and all is sent again from there, slowly.
+    "reorders 25 %": (LITTLE, Link(delay_ms=10, reorder_percent=25)),
+}
+_SLOW_LINKS = ("loses 1 %", "reorders 25 %")
+
+
 @pytest.mark.parametrize(
-    ("size", "link"),
-    [
-        (MUCH, Link()),
-        pytest.param(2 * LITTLE, Link(loss_percent=1), marks=pytest.mark.slow),
-        (LITTLE, Link(loss_percent=5)),
-        (4_000_000, Link(delay_ms=50)),
-        # What overtakes others is out of order, and all is sent again from there, slowly.
-        pytest.param(LITTLE, Link(delay_ms=10, reorder_percent=25), marks=pytest.mark.slow),
-    ],
-    ids=["whole", "loses 1 %", "loses 5 %", "delays by 50 ms", "reorders 25 %"],
+    "case",
+    [pytest.param(case, marks=[pytest.mark.slow] * (case in _SLOW_LINKS)) for case in LINKS],
 )
 @on_each_driver
-def test_a_link_that(
-    built: Path,
-    driver: str,
-    size: int,
-    link: Link,
-    fault_times: FaultTimes,
-    request: pytest.FixtureRequest,
-) -> None:
+def test_a_link_that(built: Path, driver: str, case: str, fault_times: FaultTimes) -> None:
+    size, link = LINKS[case]
     said = exchange(built, "whole", size, replace(link, driver=driver))
     check_whole(said, size)
     assert all(int(each["reads"]) > 0 for each in said)
     # It did lose, or change the order: the devices had to send again; over iWARP TCP had to.
     if driver == "rxe" and (link.loss_percent or link.reorder_percent):
         assert sum(int(each["again"]) for each in said) > 0
-    case = request.node.callspec.id.rpartition("-")[2]
     fault = "none, for comparison" if case == "whole" else f"the link {case}"
     add_stalls(fault_times, fault, driver, said)
-
-
-def add_stalls(times: FaultTimes, fault: str, driver: str, said: list[dict[str, str]]) -> None:
-    stalls = [each["stall_seconds"] for each in said]
-    times.add(fault, driver, "it goes on; the longest time without a byte", *stalls)
 
 
 @on_each_driver
