@@ -12,15 +12,16 @@ import psutil
 import pytest
 
 from artf_cli.errors import ArtfError
+from common.ar import eventually
 from rdma_host import machine
 from rdma_host.machine import ADDRESSES, Guest, Link, Outcome
 
 # The first one waits until the kernel is compiled.
 pytestmark = pytest.mark.timeout(900)
 
-# Knocks at a port of the other host that nobody listens to: how long the answer takes, in seconds,
-# or nothing when there is none. The other host is up when it has answered once.
-KNOCK = f"""
+# Goes on when the other host is up. knock() tries a port of it that nobody listens to: how long the
+# answer takes, in seconds, or nothing when there is none.
+WHEN_IT_ANSWERS = f"""
 import socket, subprocess, time
 
 def knock():
@@ -32,12 +33,14 @@ def knock():
     except OSError:
         return None
 
-def impair(*how):
-    subprocess.run(["tc", "qdisc", "change", "dev", "vec0", "root", "netem", *how], check=True)
-
 deadline = time.monotonic() + 60
 while knock() is None:
     assert time.monotonic() < deadline, "the other host does not answer"
+"""
+KNOCK = f"""{WHEN_IT_ANSWERS}
+def impair(*how):
+    subprocess.run(["tc", "qdisc", "change", "dev", "vec0", "root", "netem", *how], check=True)
+
 print(min(knock() or 9 for _ in range(5)))
 impair("loss", "100%")
 print(knock())
@@ -215,20 +218,9 @@ def test_a_host_that_dies_is_no_result() -> None:
         run("busybox", "poweroff", "-f")
 
 
-_FLOOD = f"""
-import socket, time
+_FLOOD = f"""{WHEN_IT_ANSWERS}
 flood = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 flood.connect(("{ADDRESSES[1]}", 9))
-flood.settimeout(0.2)
-while True:
-    try:
-        flood.send(b"")
-        flood.recv(1)
-    except ConnectionRefusedError:  # the other host is up
-        break
-    except OSError:
-        time.sleep(0.1)
-flood.settimeout(None)
 print("begins", flush=True)
 longest, last, end = 0, time.monotonic(), time.monotonic() + 15
 while last < end:
@@ -246,16 +238,11 @@ def test_a_host_goes_on_whose_peer_has_stood_still() -> None:
     sends = Guest([sys.executable, "-c", _FLOOD])
     stands = Guest(["sleep", "120"])
     with machine.boot([sends, stands], Link(), memory_mb=512) as (sender, peer):
-        limit = time.monotonic() + 120
-        while "begins" not in sender.output("stdout"):
-            assert time.monotonic() < limit
-            time.sleep(0.05)
+        assert eventually(lambda: "begins" in sender.output("stdout"), 120)
         time.sleep(1)
         with peer.stopped():
             time.sleep(2)
-        while not sender.ended():
-            assert time.monotonic() < limit
-            time.sleep(0.05)
+        assert eventually(sender.ended, 120)
         said = sender.outcome()
         kernel_said = sender.log()
     assert said.status == 0, said
