@@ -98,7 +98,13 @@ class HostileConnection final : public Connection {
   }
   StatusOr<size_t> Read(void* into, size_t size) override { return stream().Read(into, size); }
   StatusOr<size_t> Readable() override { return stream().Readable(); }
-  StatusOr<bool> Post(const Message& message) override { return stream().Post(message); }
+  StatusOr<bool> Post(const Message& message) override {
+    const auto end =
+        std::chrono::steady_clock::now() + std::chrono::microseconds(shuffler_->options().post_us);
+    while (std::chrono::steady_clock::now() < end) {
+    }
+    return stream().Post(message);
+  }
   StatusOr<bool> Take(Message* message) override { return stream().Take(message); }
   int wake_fd() const override { return stream().wake_fd(); }
   void ClearWake() override { stream().ClearWake(); }

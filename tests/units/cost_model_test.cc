@@ -596,6 +596,29 @@ void ADeviceThatAnswersLater() {
   EXPECT(Seconds(ending) < 4);
 }
 
+// What a message and a wake take is measured by the fabric's own: one that takes a while to post
+// shows in its figures, and not as what wakes the peer.
+void MessagesAreTheFabricsOwn() {
+  constexpr int kSlow = 30;
+  const auto measured = [](int post_us) {
+    fabric::hostile::Options options;
+    options.failing_percent = options.largest_delay_us = 0;
+    options.post_us = post_us;
+    const auto device = fabric::hostile::New(options);
+    const StatusOr<Figures> figures = Measured(device.get());
+    EXPECT(figures.ok());
+    return figures.ok() ? *figures : Figures();
+  };
+  // Again where this machine had no time for a message.
+  for (int i = 0; i < 10; ++i) {
+    const Figures quick = measured(0);
+    const Figures slow = measured(kSlow);
+    const bool seen = quick.message_us < kSlow && slow.message_us >= kSlow;
+    if (seen && quick.wake_us < kSlow && slow.wake_us < kSlow) return;
+  }
+  EXPECT(!"a slow message is seen");
+}
+
 // A fabric whose first registrations are interrupted, as on a busy machine.
 class SlowAtFirst final : public fabric::testing::ForwardingContext {
  public:
@@ -690,6 +713,7 @@ int main() {
   AThreadBlocksSignalsAndIsWaitedFor();
   MeasuredIsUsable();
   ADeviceThatAnswersLater();
+  MessagesAreTheFabricsOwn();
   ARegistrationIsMeasuredMoreThanOnce();
   StrangersDoNotHoldUpTheStart();
   ABusyMachineGivesAUsableTable();
