@@ -1,15 +1,32 @@
-// Blocks are reused, trimmed when idle, usable from many threads and after a fork. Exits 0 then.
+// Blocks are reused, trimmed when idle, usable from many threads, after a fork, and where there is
+// no thread to be had. Exits 0 then.
 
 #include "third_party/ar_grpc/grpc/block_cache.h"
 
+#include <dlfcn.h>
+#include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <thread>
 #include <vector>
+
+namespace {
+std::atomic<bool> refuse_threads{false};
+}  // namespace
+
+// A limit of processes does not bind root, so the refusal is played.
+extern "C" int pthread_create(pthread_t* id, const pthread_attr_t* attributes,
+                              void* (*start)(void*), void* argument) {
+  using Create = int (*)(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*);
+  static const Create create = reinterpret_cast<Create>(dlsym(RTLD_NEXT, "pthread_create"));
+  return refuse_threads ? EAGAIN : create(id, attributes, start, argument);
+}
 
 namespace {
 
@@ -34,6 +51,14 @@ std::vector<void*> AllocateAll() {
 
 void FreeAll(const std::vector<void*>& blocks) {
   for (void* block : blocks) BlockCache::Free(block, kSize);
+}
+
+// First of all, while there is no thread that trims.
+bool KeepsNothingWithoutAThread() {
+  refuse_threads = true;
+  FreeAll(AllocateAll());
+  refuse_threads = false;
+  return Expect(BlockCache::KeptBytes() == 0, "nothing is kept that no thread would trim");
 }
 
 bool ReusesBlocks() {
@@ -100,7 +125,8 @@ bool ServesForkedChildren() {
 }  // namespace
 
 int main() {
-  const bool good = WithoutATrim(ReusesBlocks) && WithoutATrim(LeavesOtherSizesToMalloc) &&
-                    ServesThreads() && TrimsWhenIdle() && ServesForkedChildren();
+  const bool good = KeepsNothingWithoutAThread() && WithoutATrim(ReusesBlocks) &&
+                    WithoutATrim(LeavesOtherSizesToMalloc) && ServesThreads() && TrimsWhenIdle() &&
+                    ServesForkedChildren();
   return good ? 0 : 1;
 }
