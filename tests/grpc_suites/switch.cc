@@ -8,10 +8,15 @@
 #include <grpc/support/time.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cstdio>
+#include <functional>
+#include <future>
 #include <memory>
 #include <string>
 #include <utility>
@@ -21,15 +26,42 @@
 #include "src/core/lib/security/credentials/credentials.h"
 #include "src/core/lib/security/security_connector/security_connector.h"
 #include "tests/conformance/testing.h"
+#include "third_party/ar_grpc/base/log.h"
 #include "third_party/ar_grpc/base/os.h"
+#include "third_party/ar_grpc/base/reactor.h"
 #include "third_party/ar_grpc/fabric/registry.h"
 #include "third_party/ar_grpc/grpc/channel_args.h"
 #include "third_party/ar_grpc/protocol/hello.h"
+
+namespace {
+
+// What RunsNothingOfGrpcOnTheReactor looks for, and what it has seen; 0: it does not look.
+std::atomic<pid_t> reactors_thread{0};
+std::atomic<int> sent_over_tcp{0};
+std::atomic<int> sent_by_reactor{0};
+
+bool IsTcp(int fd) {
+  int domain = 0;
+  socklen_t size = sizeof(domain);
+  return getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &size) == 0 &&
+         (domain == AF_INET || domain == AF_INET6);
+}
+
+}  // namespace
+
+// In place of the C library's in this program: gRPC writes to TCP by it.
+extern "C" ssize_t sendmsg(int fd, const msghdr* message, int flags) {
+  if (const pid_t thread = reactors_thread; thread != 0 && IsTcp(fd)) {
+    ++(gettid() == thread ? sent_by_reactor : sent_over_tcp);
+  }
+  return syscall(SYS_sendmsg, fd, message, flags);
+}
 
 namespace ar_grpc::testing {
 namespace {
 
 using fabric::testing::Check;
+using fabric::testing::CheckOk;
 
 gpr_timespec In(int ms) {
   return gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_millis(ms, GPR_TIMESPAN));
@@ -283,11 +315,18 @@ void FabricsUnderTls() {
     if (!narrowed.empty()) args = args.Set(kFabricsArg, narrowed);
     return *FabricsOf(args, *node);
   };
+  static std::vector<std::string> logged;
+  SetLogSink([](Severity, const std::string& line) { logged.push_back(line); });
   Check(allowed("http", "") == Names{"shm", "verbs", "tcp"}, "in the clear");
+  Check(logged.empty(), "nothing to say");
   Check(allowed(GRPC_SSL_URL_SCHEME, "") == Names{"shm", "tcp"}, "under TLS");
   Check(allowed(GRPC_SSL_URL_SCHEME, "^tcp") == Names{"shm"}, "not named by what it leaves out");
   Check(allowed(GRPC_SSL_URL_SCHEME, "verbs,tcp") == Names{"verbs", "tcp"}, "named");
   Check(*FabricsOf(grpc_core::ChannelArgs(), *node) == Names{"shm", "verbs", "tcp"}, "no security");
+  // Once in the life of a process.
+  Check(logged == Names{"verbs is not used under TLS, which does not cover it, unless "
+                        "grpc.ar.fabrics names it"},
+        "said");
 }
 
 void Work(Queue* queue, int ms) {
@@ -368,6 +407,85 @@ void EndsInTheHandshake(const std::string& fabric) {
   Check(Links(node) == 0, "no link");
 }
 
+// Both ends of a handshake over `fabric` here, whose attachments speak on the reactor's thread: it
+// hands on what they say, and gRPC's own threads act on it.
+void RunsNothingOfGrpcOnTheReactor(const std::string& fabric) {
+  const auto serving = protocol::Node::Create({{fabric}});
+  const auto node = protocol::Node::Create({{fabric}});
+  Queue queue;
+  RunOnReactor([] { reactors_thread = gettid(); });
+  Server server(Settings(serving), &queue);
+  for (uint64_t i = 1; i <= 20; ++i) {
+    Channel channel(Settings(node), server.port());
+    channel.AwaitReady(&queue);
+  }
+  reactors_thread = 0;
+  // Each end says something of the handshake at least once.
+  Check(sent_over_tcp >= 40, "seen to be sent");
+  Check(sent_by_reactor == 0, "sent by the reactor's thread");
+}
+
+// A reactor that stands still, as one does whose page fault waits for a disk: gRPC's threads go on.
+class StandingReactor {
+ public:
+  StandingReactor() {
+    std::promise<void> standing;
+    CheckOk(StartOnReactor([&standing, goes_on = goes_on_.get_future().share()] {
+      standing.set_value();
+      goes_on.wait_for(std::chrono::seconds(20));  // in case that somebody waits for it
+    }));
+    standing.get_future().wait();
+  }
+  ~StandingReactor() { goes_on_.set_value(); }
+
+ private:
+  std::promise<void> goes_on_;
+};
+
+void HandshakesBesideAStandingReactor(const std::string& fabric) {
+  using Clock = std::chrono::steady_clock;
+  using std::chrono::milliseconds;
+  const auto serving = protocol::Node::Create({{fabric, "tcp"}});
+  const auto node = protocol::Node::Create({{fabric, "tcp"}});
+  Queue queue;
+  Server server(Settings(serving), &queue);
+  const std::string address = "ipv4:127.0.0.1:" + std::to_string(server.port());
+  const auto took = [&](const std::function<void()>& what) {
+    const auto start = Clock::now();
+    what();
+    return Clock::now() - start;
+  };
+  // The first one makes what all of this process share, on the reactor.
+  Channel(Settings(node), server.port()).AwaitReady(&queue);
+  Check(node->Paths()[address] == fabric, "over the fabric before");
+  {
+    const StandingReactor standing;
+    const auto plain = took([&] { Channel(Settings(nullptr), server.port()).AwaitReady(&queue); });
+    Check(plain < milliseconds(2000), "a channel without AR-gRPC waits for nothing of it");
+    // An end in the midst of it, which waits for the attachment.
+    const auto ended = took([&] {
+      Channel channel(Settings(node), server.port());
+      Work(&queue, 200);
+    });
+    Check(ended < milliseconds(2000), "a channel ends");
+    // Half of the handshake's five seconds are the fabric's, then it is TCP.
+    const auto late = took([&] {
+      Channel channel(Settings(node), server.port());
+      channel.AwaitReady(&queue);
+      Check(node->Paths()[address] == "tcp", "over TCP");
+    });
+    Check(late > milliseconds(1000) && late < milliseconds(6000), "within the deadline");
+    const auto closed = took([&] { Server(Settings(serving), &queue); });
+    Check(closed < milliseconds(2000), "a server begins and ends");
+  }
+  const auto after = took([&] {
+    Channel channel(Settings(node), server.port());
+    channel.AwaitReady(&queue);
+    Check(node->Paths()[address] == fabric, "over the fabric again");
+  });
+  Check(after < milliseconds(2000), "at once");
+}
+
 }  // namespace
 
 bool RunSwitchCase(const std::string& fabric, const std::string& name) {
@@ -380,6 +498,10 @@ bool RunSwitchCase(const std::string& fabric, const std::string& name) {
     FabricsUnderTls();
   } else if (name == "ends") {
     EndsInTheHandshake(fabric);
+  } else if (name == "reactor") {
+    RunsNothingOfGrpcOnTheReactor(fabric);
+  } else if (name == "standing") {
+    HandshakesBesideAStandingReactor(fabric);
   } else {
     return false;
   }

@@ -6,8 +6,8 @@
 
 namespace ar_grpc::testing {
 
-// Channels and servers with AR-gRPC on and off beside each other in this process. Runs without
-// Pollset. false: not this name.
+// Channels and servers in this process, with AR-gRPC on and off beside each other, and what their
+// handshakes promise. Runs without Pollset. false: not this name.
 bool RunSwitchCase(const std::string& fabric, const std::string& name);
 
 }  // namespace ar_grpc::testing

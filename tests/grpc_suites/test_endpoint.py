@@ -152,6 +152,19 @@ def test_ends_in_the_handshake(program: str, poller: str) -> None:
 
 
 @pytest.mark.parametrize("poller", POLLERS)
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_the_reactors_thread_runs_nothing_of_grpc(program: str, poller: str) -> None:
+    assert "ok reactor over shm" in run(program, "shm", "reactor", poller=poller)
+
+
+@pytest.mark.parametrize("poller", POLLERS)
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_handshakes_beside_a_reactor_that_stands_still(program: str, poller: str) -> None:
+    """They keep their deadlines and end, and other channels see nothing of it."""
+    assert "ok standing over shm" in run(program, "shm", "standing", poller=poller)
+
+
+@pytest.mark.parametrize("poller", POLLERS)
 def test_tcp(poller: str) -> None:
     """The control: upstream's own program over its own endpoint."""
     lines = run("tcp_posix_test", poller=poller)
