@@ -1,6 +1,7 @@
 """Broadcasts a reference variable that the sender changes as soon as it has been told it was sent.
 
-Task 0 runs the steps and prints which of them brought other values than that step's; task 1 serves.
+Task 0 runs the steps and prints which of them brought other values than that step's, and how many
+threads they started, by the preloaded count; task 1 serves.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import sys
 import tensorflow as tf
 from tensorflow.python import ar_grpc
 
+from common.counted import new_threads
 from common.strategies import leading_session
 
 LEADER = "/job:worker/replica:0/task:0"
@@ -33,11 +35,15 @@ def main() -> None:
             got = tf.raw_ops.CollectiveBcastRecv(T=tf.float32, **group)
             seen = tf.stack([tf.reduce_min(got), tf.reduce_max(got)])
         session.run(variable.initializer)
-        found = [session.run([seen, change.op])[0].tolist() for _ in range(settings["steps"])]
+        found: list[list[float]] = []
+        started = new_threads(
+            settings["steps"] - 1,
+            lambda: found.append(session.run([seen, change.op])[0].tolist()),
+        )
     wrong = {step: values for step, values in enumerate(found) if values != [step, step]}
     status = ar_grpc.status()
     said = {"offers_open": status["offers_open"], "cleanups": status["cleanups"]["calls_made"]}
-    print(json.dumps({"wrong": wrong, **said}), flush=True)
+    print(json.dumps({"wrong": wrong, "threads": started, **said}), flush=True)
 
 
 if __name__ == "__main__":

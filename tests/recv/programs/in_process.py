@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import sys
@@ -15,6 +14,8 @@ import tensorflow as tf
 from tensorflow.core.protobuf import config_pb2
 from tensorflow.python import ar_grpc
 
+from common.counted import new_threads
+
 
 def outcome(step: Callable[[], Any]) -> str:
     """The step's value, or the name of its error and whether it misses the session."""
@@ -22,17 +23,6 @@ def outcome(step: Callable[[], Any]) -> str:
         return str(step())
     except (tf.errors.OpError, RuntimeError) as error:
         return type(error).__name__ + (": is not found" * ("is not found" in str(error)))
-
-
-def new_threads(steps: int, step: Callable[[], Any]) -> int:
-    """Threads that this process began in `steps` steps, by the preloaded count."""
-    started = ctypes.CDLL(None).threads_started
-    started.restype = ctypes.c_long
-    step()  # what the first step of a kind starts, a pool's threads, is not a step's thread
-    before = started()
-    for _ in range(steps):
-        step()
-    return int(started() - before)
 
 
 def callable_of(session: Any, fed: Any, got: Any) -> Callable[..., list[Any]]:

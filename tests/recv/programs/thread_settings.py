@@ -6,7 +6,6 @@ each how many operations that block it ran at a time, and the threads that its s
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import sys
@@ -16,17 +15,11 @@ from typing import Any
 
 import tensorflow as tf
 
+from common.counted import new_threads
 from common.processes import own_address
 
 STEPS = 200
 BLOCKING = 16
-
-
-def started() -> int:
-    """Threads that this process began, by the preloaded count."""
-    count = ctypes.CDLL(None).threads_started
-    count.restype = ctypes.c_long
-    return int(count())
 
 
 class AtATime:
@@ -56,11 +49,8 @@ def look_at(target: str) -> dict[str, int]:
         session.run(tf.group(*[each.op for each in blocking]))
         fed = tf.compat.v1.placeholder(tf.float32, [])
         step = session.make_callable((fed * 3).op, [fed])
-        step(1.0)
-        before = started()
-        for _ in range(STEPS):
-            step(1.0)
-        return {"at a time": at_a_time.most, "started by steps": started() - before}
+        started = new_threads(STEPS, lambda: step(1.0))
+        return {"at a time": at_a_time.most, "started by steps": started}
 
 
 def main() -> None:
