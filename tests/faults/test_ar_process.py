@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import resource
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -93,6 +93,49 @@ def test_receiver_without_room_for_the_arena(new_ar_cluster: ClusterFactory) -> 
     # A restarted peer is a new connection, whose memory is mapped again.
     cluster.restart(PS)
     assert_works(cluster, "shm")
+
+
+# --- more than there is ---------------------------------------------------------------------------
+
+
+def test_receiver_without_room_for_the_tensor(new_ar_cluster: ClusterFactory) -> None:
+    """The step's error says what was too large; nothing is written where no tensor is."""
+    cluster = new_ar_cluster(envs={WORKER: {"AR_GRPC_ARENA_SIZE": "1G"}}, ps=1, worker=1)
+    size = 3 * GIB
+    assert_works(cluster, "shm")  # the sender's memory is mapped: what lacks is a tensor
+    with session_at(cluster.target(WORKER)) as session:
+        step = large_step((PS, WORKER), size // MIB)
+        with (
+            address_space(cluster[WORKER].pid, GIB),
+            pytest.raises(tf.errors.ResourceExhaustedError) as raised,
+        ):
+            session.run(step)
+        text = str(raised.value)
+        assert "OOM when allocating the tensor that /job:ps/replica:0/task:0 sends" in text
+        assert f"shape [{size // 8}] of double, {size} bytes" in text
+    wait_no_offers(cluster, PS, WORKER)
+    assert_works(cluster, "shm")
+
+
+def test_an_arena_gives_no_more_than_the_machine_has(new_ar_cluster: ClusterFactory) -> None:
+    """It is twice as large; who touched all of that would be killed. Beyond, malloc is asked."""
+    # As the suite has it, malloc would write to all that it gives out.
+    untouched = {"GLIBC_TUNABLES": "glibc.malloc.perturb=0"}
+    cluster = new_ar_cluster(envs={PS: untouched}, ps=1, worker=1)
+    size = cluster[PS].status()["arena"]["size"]
+    part = size * 9 // 40
+    with session_at(cluster.target(PS)) as session:
+        with tf.device(task_device(PS)):
+            # Nothing is written to these.
+            parts = [
+                tf.raw_ops.Empty(shape=[part // 8], dtype=tf.float64, init=False) for _ in range(3)
+            ]
+            with tf.control_dependencies(parts):
+                ends = tf.stack([each[-1] for each in parts])
+        with suppress(tf.errors.ResourceExhaustedError):  # where malloc refuses the third one
+            session.run(ends)
+    # Two of the three came from the arena.
+    assert 2 * part <= cluster[PS].status()["arena"]["peak_in_use"] <= size / 2
 
 
 # --- a library that cannot be loaded --------------------------------------------------------------
