@@ -15,7 +15,7 @@ from common.ar import eventually, path_of
 from common.fixtures import ClusterFactory
 from common.interrupted import long_transfer
 from common.loops import Loop, callable_of
-from common.pair import PS, WORKER, large_step, session_at
+from common.pair import MIB, PS, WORKER, large_step, session_at
 from common.preload import preloadable
 from common.repeated import few
 from common.virtual_host import SLOWER
@@ -24,6 +24,7 @@ pytestmark = [pytest.mark.timeout(120 * SLOWER), pytest.mark.virtual_host("rxe")
 
 _HERE = Path(__file__).parent
 _REPO = _HERE.parents[1]
+KIB = 2**10
 _WAYS = ((PS, WORKER), (WORKER, PS))
 UNANSWERED = "the peer's RDMA device has not answered within 1500 ms: a firewall must let UDP port"
 #: A connection that is on TCP for now lasts ten seconds, and the next one needs its time.
@@ -120,3 +121,33 @@ def test_a_device_that_fails_in_the_midst_of_a_step(
         assert eventually(lambda: step() == 0.0 and cluster[WORKER].status()["rendezvous"] > before)
     assert path_of(cluster, WORKER, PS) == "verbs"
     assert all(cluster[task].alive() for task in (PS, WORKER))
+
+
+@pytest.mark.parametrize(
+    ("locked", "fabric"),
+    [(64 * KIB, "tcp"), (16 * MIB, "verbs")],
+    ids=["too little for a connection", "too little for a tensor"],
+)
+@pytest.mark.parametrize("limited", few([PS, WORKER], PS))
+def test_a_server_that_may_lock_little(
+    new_ar_cluster: ClusterFactory, tmp_path: Path, limited: str, locked: int, fabric: str
+) -> None:
+    """No step fails, the values are right, and its log says what to raise."""
+    limits = {
+        "LD_PRELOAD": str(preloadable(_HERE / "few_locked.cc", tmp_path)),
+        "LOCKED_BYTES": str(locked),
+    }
+    cluster = new_ar_cluster(
+        {"AR_GRPC_FABRICS": "verbs,tcp"}, envs={limited: limits}, ps=1, worker=1
+    )
+    for _ in range(2):
+        with session_at(cluster.target(WORKER), seconds=60 * SLOWER) as session:
+            for way in _WAYS:
+                assert session.run(large_step(way, 32)) == 0.0
+    for client, server in _WAYS:
+        assert path_of(cluster, client, server) == fabric
+    said = [line for line in cluster[limited].tail().splitlines() if "`ulimit -l" in line]
+    # Why there is no RDMA is said of each connection; else it is once, of all that is written.
+    assert len(said) == 1 if fabric == "verbs" else len(said) >= len(_WAYS), said
+    for way in said:
+        assert "limited to 64 KiB: raise `ulimit -l`" in way or fabric == "verbs", way
