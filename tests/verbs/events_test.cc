@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <cstdlib>
 #include <deque>
 #include <map>
@@ -69,6 +70,9 @@ uint64_t round_now = 0;  // of the reactor
 uint64_t of_this_round = 0;
 uint64_t most_at_once = 0;
 
+// Whether a call for an event fails.
+std::atomic<bool> broken{false};
+
 // Whether completions are seen, so that no READ ends before its time.
 std::atomic<bool> answers{true};
 // A queue of which none is.
@@ -93,6 +97,10 @@ auto WithOwnDescriptor(abi::Context* context, Call call) {
 }
 
 int GetAsyncEvent(abi::Context* context, abi::AsyncEvent* event) {
+  if (broken) {
+    errno = EIO;
+    return -1;
+  }
   std::lock_guard<std::mutex> lock(mu);
   const uint64_t round = Reactor::Get().rounds();
   if (std::exchange(round_now, round) != round) of_this_round = 0;
@@ -611,6 +619,30 @@ void NobodyAsksAgain() {
   Close(pair);
 }
 
+// A device whose events cannot be taken would leave all waiting for them. It fails as one that says
+// so itself; the next attempt opens it again.
+void EventsCannotBeTaken() {
+  {
+    const Memory memory(kBytes);
+    const Pair pair = Connected();
+    broken = true;
+    abi::AsyncEvent event = {};
+    event.type = kPortActive;
+    Give(event, LastPair()->context);
+    const std::string why =
+        "the RDMA connection has failed: " + device_name + ": its events: Input/output error";
+    IsOver(pair.reader.get(), why);
+    IsOver(pair.owner.get(), why);
+    broken = false;
+    Close(pair);
+  }
+  Soon([] { return OpenDevices() == 0; }, "a device without events stays open");
+  const Memory memory(kBytes);
+  const Pair pair = Connected();
+  Works(pair, memory);
+  Close(pair);
+}
+
 // librdmacm hears of it where the kernel tells it before it tells libibverbs.
 void DeviceIsRemoved() {
   {
@@ -682,6 +714,7 @@ int main() {
   }
   Run("a queue that overruns", before, QueueOverruns);
   Run("a device that fails, and nobody asks for another", before, NobodyAsksAgain);
+  Run("events that cannot be taken", before, EventsCannotBeTaken);
   if (iwarp) Run("a device that is removed", before, DeviceIsRemoved);
   Run("an address that goes away", before, [iwarp] { AddressGoes(iwarp); });
   Run("a port that goes down", before, [iwarp] { PortGoesDown(iwarp); });
