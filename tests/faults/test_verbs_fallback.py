@@ -125,8 +125,10 @@ def test_a_device_that_fails_in_the_midst_of_a_step(
 
 @pytest.mark.parametrize(
     ("locked", "fabric"),
-    [(64 * KIB, "tcp"), (16 * MIB, "verbs")],
-    ids=["too little for a connection", "too little for a tensor"],
+    [
+        pytest.param(64 * KIB, "tcp", id="too little for a connection", marks=pytest.mark.slow),
+        pytest.param(16 * MIB, "verbs", id="too little for a tensor"),
+    ],
 )
 @pytest.mark.parametrize("limited", few([PS, WORKER], PS))
 def test_a_server_that_may_lock_little(
