@@ -214,17 +214,19 @@ Status Attempt() {
   const auto ready = server.NextFrame();
   if (!ready.has_value()) return server.Take().status();
   (*connect)->TakeFrame(*ready);
-  const auto reader = Value(client.Take());
-  const auto owner = Value(server.Take());
-  const Key key = Value(owner->Export(*registration));
+  const auto reader = client.Take();
+  if (!reader.ok()) return reader.status();
+  const auto owner = server.Take();
+  if (!owner.ok()) return owner.status();
+  const Key key = Value((*owner)->Export(*registration));
   Status status;
   for (int i = 0; i < 2 && status.ok(); ++i) {
     std::vector<uint8_t> into(kBytes);
-    status = GetNow(*reader, key, 0, into.data(), kBytes);
+    status = GetNow(**reader, key, 0, into.data(), kBytes);
     if (status.ok()) Check(into.back() == 77, "wrong bytes");
   }
-  CloseNow(*reader);
-  CloseNow(*owner);
+  CloseNow(**reader);
+  CloseNow(**owner);
   return status;
 }
 
@@ -299,7 +301,6 @@ std::vector<Case> OfAll(const std::string& device) {
       {"reg_mr of a client's buffers", Of<&Library::reg_mr>(), 3, kExhausted, "with " + port},
       {"create_cq of a client", Of<&Library::create_cq>(), 3, kExhausted, "a completion queue"},
       {"reg_mr of a target", Of<&Library::reg_mr>(), 4, kExhausted, "registering 100000 bytes"},
-      {"post_send", &post_fails, 1, kUnavailable, "posting to " + port + ": Input/output error"},
       {"get_cq_event", Of<&Library::get_cq_event>(), 1, kUnavailable, port + ": its events"},
       {"req_notify_cq for a read", &notify_fails, 3, kUnavailable, "asking " + port},
       {"poll_cq", &poll_fails, 1, kUnavailable, port + " gives no completions"},
@@ -313,6 +314,8 @@ std::vector<Case> OfAll(const std::string& device) {
 std::vector<Case> OfRoce(const std::string& device) {
   const std::string port = device + "/1";
   return {
+      {"post_send of a greeting", &post_fails, 1, kUnavailable, "posting to " + port + ": Input"},
+      {"post_send", &post_fails, 3, kUnavailable, "posting to " + port + ": Input/output error"},
       {"query_gid_table", Of<&Library::query_gid_table>(), 1, kUnavailable, "the GIDs of " + port},
       {"query_pkey", Of<&Library::query_pkey>(), 1, kUnavailable, "the partition key of " + port},
       {"query_gid_table of a server", Of<&Library::query_gid_table>(), 2, kUnavailable, "the GIDs"},
@@ -329,6 +332,8 @@ std::vector<Case> OfRoce(const std::string& device) {
 std::vector<Case> OfIwarp(const std::string& device) {
   using Rdmacm = RdmacmLibrary;
   return {
+      {"post_send", &post_fails, 1, kUnavailable,
+       "posting to " + device + "/1: Input/output error"},
       {"create_qp of a client", Of<&Library::create_qp>(), 3, kExhausted, "a queue pair"},
       {"modify_qp to be stopped", Of<&Library::modify_qp>(), 3, kOk, ""},
       {"create_event_channel", Of<&Rdmacm::create_event_channel>(), 1, kUnavailable,

@@ -34,7 +34,7 @@ HEADERS = {
     "rdmacm_abi_test": (Path("/usr/include/rdma/rdma_cma.h"), "librdmacm-dev"),
 }
 #: Calls of the libraries that failures_test lets fail.
-CALLS = {"rxe": 35, "siw": 40}
+CALLS = {"rxe": 36, "siw": 40}
 on_each_driver = pytest.mark.parametrize("driver", machine.DRIVERS)
 #: What takes long; over soft-iWARP a plain run has test_conformance, --full all.
 mostly_over_rxe = pytest.mark.parametrize("driver", few(machine.DRIVERS, "rxe"))
