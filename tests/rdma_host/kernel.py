@@ -57,6 +57,14 @@ _EDITS = {
         "\tnetdev_reset_queue(vp->dev);\n\tnetif_start_queue(vp->dev);\n\tnetif_wake_queue",
         "\tnetif_start_queue(vp->dev);\n\tnetif_wake_queue",
     ),
+    # A forked process begins with all that its parent has mapped on the machine below, of which
+    # just what it has itself is then put right. Where it maps anything in the place of memory that
+    # was not for it (MADV_DONTFORK, as of a queue pair), it would write to the parent's.
+    "arch/um/kernel/tlb.c": (
+        "\tstruct vm_area_struct *vma;\n\tVMA_ITERATOR(vmi, mm, 0);\n\n"
+        "\tfor_each_vma(vmi, vma)\n\t\tfix_range(mm, vma->vm_start, vma->vm_end, 1);\n",
+        "\n\tfix_range(mm, 0, TASK_SIZE, 1);\n",
+    ),
 }
 # Lines of make that stand for a file, and about how many a build has.
 _FILE_MADE = re.compile(r"\s+(?:CC|AS|AR|HOSTCC|LD|LEX|YACC)\s+(\S+)")

@@ -254,6 +254,35 @@ def test_a_host_goes_on_whose_peer_has_stood_still() -> None:
     assert "transmit queue 0 timed out" in kernel_said
 
 
+_MAPS_ANEW = """
+import ctypes, mmap, os
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int] * 3 + [ctypes.c_long]
+libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+SIZE, MAP_FIXED = 65536, 0x10
+def memory(number, place, flags):
+    file = os.memfd_create(str(number))
+    os.ftruncate(file, SIZE)
+    return file, libc.mmap(place, SIZE, 3, mmap.MAP_SHARED | flags, file, 0)
+_, place = memory(1, None, 0)
+ctypes.memset(place, 1, SIZE)
+assert libc.madvise(place, SIZE, mmap.MADV_DONTFORK) == 0
+if (child := os.fork()) == 0:
+    file, _ = memory(2, place, MAP_FIXED)
+    ctypes.memset(place, 2, SIZE)
+    os._exit(os.pread(file, 1, 100)[0])
+print("child", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+print("parent", ctypes.string_at(place, SIZE) == bytes([1]) * SIZE)
+"""
+
+
+def test_a_forked_process_has_memory_of_its_own() -> None:
+    """Also where its parent has memory that is not for it, as of a queue pair."""
+    done = run(sys.executable, "-c", _MAPS_ANEW)
+    assert (done.status, done.stdout.split()) == (0, ["child", "2", "parent", "True"]), done
+
+
 def test_a_kernel_that_panics_is_no_result() -> None:
     """It ends at once: User-Mode-Linux can also panic while it halts, when a timer comes late."""
     script = "echo 1 >/proc/sys/vm/panic_on_oom; tail /dev/zero"
