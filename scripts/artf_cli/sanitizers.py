@@ -26,7 +26,8 @@ def environment(reports: Path) -> dict[str, str]:
     # so it is told to abort, and AddressSanitizer to report that.
     both = {"log_path": reports / "report"}
     # Python and TensorFlow keep until the end what they made at the start.
-    address = {**both, "detect_leaks": 0, "handle_abort": 1}
+    # Where there is no memory they are told so, as by malloc itself.
+    address = {**both, "detect_leaks": 0, "handle_abort": 1, "allocator_may_return_null": 1}
     undefined = {**both, "abort_on_error": 1, "print_stacktrace": 1}
     return {
         "LD_PRELOAD": " ".join(libraries),

@@ -14,7 +14,7 @@ namespace ar_grpc::fabric::hostile {
 struct Options {
   int threads = 3;
   int largest_delay_us = 300;   // of one operation
-  int post_us = 0;              // that a message takes who posts it
+  int post_us = 0;              // how long posting a message takes
   int failing_percent = 5;      // of operations, with kUnavailable
   bool failure_closes = false;  // as where one error takes the whole connection with it
 };

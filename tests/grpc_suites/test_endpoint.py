@@ -153,7 +153,7 @@ def test_ends_in_the_handshake(program: str, poller: str) -> None:
 
 @pytest.mark.parametrize("poller", POLLERS)
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_the_reactors_thread_runs_nothing_of_grpc(program: str, poller: str) -> None:
+def test_the_reactors_thread_writes_nothing_to_tcp(program: str, poller: str) -> None:
     assert "ok reactor over shm" in run(program, "shm", "reactor", poller=poller)
 
 

@@ -66,7 +66,7 @@ def test_broadcast_of_a_reference_variable(tmp_path: Path) -> None:
     env = {**SHM, "LD_PRELOAD": str(preloadable(HERE / "count_threads.cc", tmp_path))}
     said = broadcasts("broadcast.py", env=env, size=4 * MIB, steps=40)
     # The producer is told by few threads, not by one a buffer. gRPC's may start one of their own.
-    assert said.pop("threads") <= 6
+    assert said.pop("threads") <= 20
     # Each step is cleaned up by a call: a step with collectives may have a former one's id.
     assert said == {"wrong": {}, "offers_open": 0, "cleanups": 40}
 
