@@ -2,34 +2,20 @@
 
 // The layer base: threads and the reactor, wake pipes, random bits. Exits 0 when all of it holds.
 
-#include <dlfcn.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
-#include <cerrno>
 #include <thread>
 
+#include "tests/common/refuse_threads.h"
 #include "tests/conformance/testing.h"
 #include "third_party/ar_grpc/base/os.h"
 #include "third_party/ar_grpc/base/random.h"
 #include "third_party/ar_grpc/base/reactor.h"
 #include "third_party/ar_grpc/base/work_queue.h"
-
-namespace {
-std::atomic<bool> refuse_threads{false};
-}  // namespace
-
-// A limit of processes does not bind root, so the refusal is played.
-extern "C" int pthread_create(pthread_t* id, const pthread_attr_t* attributes,
-                              void* (*start)(void*), void* argument) {
-  using Create = int (*)(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*);
-  static const Create create = reinterpret_cast<Create>(dlsym(RTLD_NEXT, "pthread_create"));
-  return refuse_threads ? EAGAIN : create(id, attributes, start, argument);
-}
 
 namespace ar_grpc::fabric::testing {
 namespace {

@@ -3,30 +3,16 @@
 
 #include "third_party/ar_grpc/grpc/block_cache.h"
 
-#include <dlfcn.h>
-#include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <atomic>
-#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <thread>
 #include <vector>
 
-namespace {
-std::atomic<bool> refuse_threads{false};
-}  // namespace
-
-// A limit of processes does not bind root, so the refusal is played.
-extern "C" int pthread_create(pthread_t* id, const pthread_attr_t* attributes,
-                              void* (*start)(void*), void* argument) {
-  using Create = int (*)(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*);
-  static const Create create = reinterpret_cast<Create>(dlsym(RTLD_NEXT, "pthread_create"));
-  return refuse_threads ? EAGAIN : create(id, attributes, start, argument);
-}
+#include "tests/common/refuse_threads.h"
 
 namespace {
 

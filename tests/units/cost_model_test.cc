@@ -14,7 +14,6 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <cerrno>
 #include <chrono>
 #include <cmath>
 #include <cstdint>
@@ -26,6 +25,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/common/refuse_threads.h"
 #include "tests/conformance/forwarding.h"
 #include "tests/conformance/hostile.h"
 #include "tests/units/expect.h"
@@ -35,7 +35,6 @@
 #include "third_party/ar_grpc/protocol/measure.h"
 
 namespace {
-std::atomic<bool> refuse_threads{false};
 std::vector<int>* strangers = nullptr;
 }  // namespace
 
@@ -57,14 +56,6 @@ extern "C" int listen(int fd, int backlog) {
     strangers->push_back(stranger);
   }
   return result;
-}
-
-// A limit of processes does not bind root, so the refusal is played.
-extern "C" int pthread_create(pthread_t* id, const pthread_attr_t* attributes,
-                              void* (*start)(void*), void* argument) {
-  using Create = int (*)(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*);
-  static const Create create = reinterpret_cast<Create>(dlsym(RTLD_NEXT, "pthread_create"));
-  return refuse_threads ? EAGAIN : create(id, attributes, start, argument);
 }
 
 namespace {
