@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.timeout(120 * SLOWER), pytest.mark.virtual_host("rxe")
 
 _HERE = Path(__file__).parent
 _REPO = _HERE.parents[1]
-KIB = 2**10
+_KIB = 2**10
 _WAYS = ((PS, WORKER), (WORKER, PS))
 UNANSWERED = "the peer's RDMA device has not answered within 1500 ms: a firewall must let UDP port"
 #: A connection that is on TCP for now lasts ten seconds, and the next one needs its time.
@@ -126,7 +126,7 @@ def test_a_device_that_fails_in_the_midst_of_a_step(
 @pytest.mark.parametrize(
     ("locked", "fabric"),
     [
-        pytest.param(64 * KIB, "tcp", id="too little for a connection", marks=pytest.mark.slow),
+        pytest.param(64 * _KIB, "tcp", id="too little for a connection", marks=pytest.mark.slow),
         pytest.param(16 * MIB, "verbs", id="too little for a tensor"),
     ],
 )
