@@ -119,6 +119,23 @@ def test_a_round_whose_bytes_take_another_path_is_an_error(
     assert log.read_text().splitlines() == ["burst 8 grpc"] * 2
 
 
+def test_each_round_can_have_servers_of_its_own(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_LOST", "2")  # of one server's bursts, of which none has a second
+    rows = measure("grpc", "grpc+x", rounds=3, cold_rounds=1, fresh=True)
+    done = [line.split() for line in log.read_text().splitlines()]
+    both, turned = ["grpc", "grpc+x"], ["grpc+x", "grpc"]
+    checked = [["check", "8", name] for name in both]
+    rounds = [[["burst", "8", name] for name in order] for order in (both, turned, both)]
+    cold = [["cold", "8", name] for name in both]
+    assert done == rounds[0] + checked + rounds[1] + checked + rounds[2] + cold + checked
+    assert [(row["metric"], len(row["samples_us"])) for row in rows] == [
+        ("step", 3),
+        ("step", 3),
+        ("cold", 1),
+        ("cold", 1),
+    ]
+
+
 def test_the_untouched_wheel_takes_part_when_its_python_is_given(log: Path) -> None:
     rows = measure("grpc", wheels={"upstream": HERE})
     assert [(row["protocol"], row["wheel"]) for row in rows] == [

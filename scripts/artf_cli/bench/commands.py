@@ -116,6 +116,12 @@ def upstream_wheel(base: str, ours: Path) -> Path:
     help="Pin each task to cores of its own: a quieter comparison, of what the scheduler would "
     "not do by itself.",
 )
+@click.option(
+    "--fresh",
+    is_flag=True,
+    help="Start the servers anew for each round, so that the intervals cover what differs from "
+    "start to start.",
+)
 @api_option
 @click.option(
     "--peer",
@@ -136,6 +142,7 @@ def bench_recv(
     upstream: bool,
     against: Path | None,
     pin: bool,
+    fresh: bool,
     api: str,
     peer: str | None,
     wheel: Path | None,
@@ -152,8 +159,10 @@ def bench_recv(
     for size in sizes:
         parse_size(size)
     if peer is not None:
-        if upstream or against or pin or api != SESSION:
-            raise click.UsageError("--peer is without --upstream, --against, --pin and --api")
+        if upstream or against or pin or fresh or api != SESSION:
+            raise click.UsageError(
+                "--peer is without --upstream, --against, --pin, --fresh and --api"
+            )
         parse_address(peer)
         peers.token()
         recv.labels(protocols, ())
@@ -184,6 +193,7 @@ def bench_recv(
         wheels=pythons,
         api=api,
         pin=pin,
+        fresh=fresh,
     )
     deliver(rows, made, output, as_json, table.render)
 

@@ -1,7 +1,9 @@
 """The `recv` suite: one transfer a step from the parameter server's memory to a worker.
 
 All protocols are started once and then take turns, so that what else the machine does falls on
-each of them alike.
+each of them alike. Where memory lies differs from start to start and stays so for a server's life,
+by which a copy of the same bytes takes several percent more or less: a comparison as fine as that
+needs `fresh`.
 """
 
 from __future__ import annotations
@@ -195,6 +197,7 @@ def run(
     peer: Peer | None = None,
     peer_memory: int = 0,
     pin: bool = False,
+    fresh: bool = False,
     watch: Callable[[Mapping[str, Cluster]], None] = lambda clusters: None,
 ) -> list[Row]:
     """Measures every size over every protocol of the wheel in `python`'s environment.
@@ -204,7 +207,8 @@ def run(
     environments by their words: the untouched one's grpc takes part as `grpc@upstream`, and each
     protocol of the older one as `…@against`. `api` is one of `cluster.APIS`. With `peer`, which has
     so many bytes of memory free, the parameter servers run there. With `pin` every task has cores
-    of its own. `watch` gets the clusters by their labels at the end. Raises ArtfError on a bad
+    of its own, with `fresh` every round has servers of its own (and the cold rounds the last
+    one's). `watch` gets the clusters by their labels at the end. Raises ArtfError on a bad
     argument, when a process fails, and when the bytes of a round take another path than the first
     ones did.
     """
@@ -223,43 +227,46 @@ def run(
         largest = [max(cases, key=lambda size: size.total)]
         _check_memory(largest, len(names), 1, psutil.virtual_memory().available)
         _check_memory(cases, len(names), 1, peer_memory, f" on {peer.address}")
-    with log_folder("recv") as logs, Group(logs) as group:
-        clusters = {
-            name: Cluster(
-                group,
-                wheels.get(variants.parse(name).wheel, python),
-                _SCRIPTS[api],
-                name,
-                workers=1,
-                beside=BESIDE[api],
-                peer=peer,
-            )
-            for name in names
-        }
-        total = (rounds + cold_rounds + 2) * len(cases) * len(names)
-        with Meter("recv", total, progress) as meter:
-            measured = _Run(clusters, cases, meter, logs)
-            measured.prepare(pin)
-            for turn in range(rounds):
-                measured.round(turn)
-            for turn in range(cold_rounds):
-                measured.cold_round(turn)
-            measured.check()
-        watch(clusters)
-        leave_all(group, list(clusters.values()))
+    turns = range(rounds)
+    starts = [turns[i : i + 1] for i in turns] if fresh else [turns]
+    total = (rounds + cold_rounds + 2 * len(starts)) * len(cases) * len(names)
+    with Meter("recv", total, progress) as meter:
+        measured = _Run(cases, meter)
+        for start in starts:
+            with log_folder("recv") as logs, Group(logs) as group:
+                clusters = {
+                    name: Cluster(
+                        group,
+                        wheels.get(variants.parse(name).wheel, python),
+                        _SCRIPTS[api],
+                        name,
+                        workers=1,
+                        beside=BESIDE[api],
+                        peer=peer,
+                    )
+                    for name in names
+                }
+                measured.prepare(clusters, logs, pin)
+                for turn in start:
+                    measured.round(turn)
+                last = start is starts[-1]
+                for turn in range(cold_rounds if last else 0):
+                    measured.cold_round(turn)
+                measured.check()
+                if last:
+                    watch(clusters)
+                leave_all(group, list(clusters.values()))
     return rows_of(measured.samples, api)
 
 
 class _Run:
-    """The clusters of a run, and what they gave so far."""
+    """The clusters that a run has now, and what all that it had gave so far."""
 
-    def __init__(
-        self, clusters: Mapping[str, Cluster], cases: Sequence[Size], meter: Meter, logs: Path
-    ) -> None:
-        self._clusters = clusters
+    def __init__(self, cases: Sequence[Size], meter: Meter) -> None:
+        self._clusters: Mapping[str, Cluster] = {}
+        self._logs = Path()
         self._cases = cases
         self._meter = meter
-        self._logs = logs
         self._done = 0
         self.samples: dict[Case, Samples] = {}
 
@@ -271,8 +278,9 @@ class _Run:
         """The protocols in the order of a round: every other one begins with the last."""
         return list(self._clusters)[:: 1 if turn % 2 == 0 else -1]
 
-    def prepare(self, pin: bool) -> None:
+    def prepare(self, clusters: Mapping[str, Cluster], logs: Path, pin: bool) -> None:
         """Starts the servers and makes every case in the workers, which check what arrives."""
+        self._clusters, self._logs = clusters, logs
         for cluster in self._clusters.values():
             cluster.serve()
             if pin:
@@ -283,8 +291,7 @@ class _Run:
                 before = cluster.report()
                 made = _tell(cluster, "case", size=size.bytes, tensors=size.tensors, seed=number)
                 assert made["case"] == number
-                path = observed_paths(before, cluster.report(), {_WORKER: size.total})[_WORKER]
-                self.samples[name, size] = Samples(path)
+                self._expect((name, size), "the check", before, size.total)
 
     def check(self) -> None:
         """The cases shared a server all the while: none may have got another's values."""
@@ -350,15 +357,20 @@ class _Run:
         answer = _tell(cluster, command, case=self._cases.index(size), **fields)
         cpu_s = cluster.cpu_seconds() - begin
         taken: list[float] = answer["samples_us"]
-        payload = {_WORKER: len(taken) * size.total}
-        path = observed_paths(before, cluster.report(), payload)[_WORKER]
-        expected = self.samples[case].fabric
+        self._expect(case, when, before, len(taken) * size.total)
+        return taken, cpu_s
+
+    def _expect(self, case: Case, when: str, before: Mapping[str, Answer], payload: int) -> None:
+        """Raises ArtfError unless `payload` bytes since `before` took the case's path, which is
+        that of the first ones."""
+        name, size = case
+        path = observed_paths(before, self._clusters[name].report(), {_WORKER: payload})[_WORKER]
+        expected = self.samples.setdefault(case, Samples(path)).fabric
         if path != expected:
             raise ArtfError(
                 f"{size} over {name} took the path {path} in {when}, {expected} before",
                 f"see why in the tasks' logs, {self._logs}",
             )
-        return taken, cpu_s
 
 
 def _tell(cluster: Cluster, command: str, **fields: Any) -> Answer:
