@@ -1,9 +1,8 @@
 """The `recv` suite: one transfer a step from the parameter server's memory to a worker.
 
 All protocols are started once and then take turns, so that what else the machine does falls on
-each of them alike. Where memory lies differs from start to start and stays so for a server's life,
-by which a copy of the same bytes takes several percent more or less: a comparison as fine as that
-needs `fresh`.
+each of them alike. What the copy of a large tensor takes also differs from start to start (as the
+memory does that servers get, it seems), and rounds of one start cannot show that: `fresh` does.
 """
 
 from __future__ import annotations
@@ -291,7 +290,7 @@ class _Run:
                 before = cluster.report()
                 made = _tell(cluster, "case", size=size.bytes, tensors=size.tensors, seed=number)
                 assert made["case"] == number
-                self._expect((name, size), "the check", before, size.total)
+                self._check_path((name, size), "the check", before, size.total)
 
     def check(self) -> None:
         """The cases shared a server all the while: none may have got another's values."""
@@ -357,12 +356,14 @@ class _Run:
         answer = _tell(cluster, command, case=self._cases.index(size), **fields)
         cpu_s = cluster.cpu_seconds() - begin
         taken: list[float] = answer["samples_us"]
-        self._expect(case, when, before, len(taken) * size.total)
+        self._check_path(case, when, before, len(taken) * size.total)
         return taken, cpu_s
 
-    def _expect(self, case: Case, when: str, before: Mapping[str, Answer], payload: int) -> None:
-        """Raises ArtfError unless `payload` bytes since `before` took the case's path, which is
-        that of the first ones."""
+    def _check_path(
+        self, case: Case, when: str, before: Mapping[str, Answer], payload: int
+    ) -> None:
+        """Raises ArtfError unless `payload` bytes since `before` took the same path as the case's
+        first ones, which decide it."""
         name, size = case
         path = observed_paths(before, self._clusters[name].report(), {_WORKER: payload})[_WORKER]
         expected = self.samples.setdefault(case, Samples(path)).fabric
