@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <future>
 #include <thread>
 
 #include "tests/conformance/shm_support.h"
@@ -240,6 +241,22 @@ void APeerCannotStallByWhatItPasses() {
   CheckNoFdLeaks(before);
 }
 
+// A process listens at its first handshake.
+void AReactorThatStandsStillDelaysNoListener() {
+  std::promise<void> goes_on;
+  CheckOk(StartOnReactor([&goes_on] { goes_on.get_future().wait(); }));
+  Ended ended;
+  std::shared_ptr<TokenListener> listener;
+  std::thread([&listener, done = ended.done()] {
+    listener = ListenHere();
+    done(Status());
+  }).detach();
+  const bool in_time = ended.Ready(kTimeoutMs);
+  goes_on.set_value();
+  Check(in_time, "it listens meanwhile");
+  AttachTo(*listener);
+}
+
 }  // namespace
 
 std::vector<Case> ShmStallCases() {
@@ -247,6 +264,7 @@ std::vector<Case> ShmStallCases() {
       {"a peer cannot block a wake-up", APeerCannotBlockAWakeUp},
       {"a peer's pages cannot block a wake-up", APeersPagesCannotBlockAWakeUp},
       {"a peer cannot stall by what it passes", APeerCannotStallByWhatItPasses},
+      {"a reactor that stands still delays no listener", AReactorThatStandsStillDelaysNoListener},
   };
 }
 

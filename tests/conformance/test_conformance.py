@@ -25,7 +25,7 @@ CASES = {
         "43 cases over shm",
         "44 cases over hostile",
     ],
-    "shm_test": ["45 cases over shm"],
+    "shm_test": ["46 cases over shm"],
 }
 
 

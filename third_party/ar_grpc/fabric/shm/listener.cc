@@ -68,14 +68,19 @@ Status Refuse(int socket, Status status, uint16_t version = kOldVersion) {
   return status;
 }
 
-// Everything but `expected` is used on the reactor's thread only. The reactor's callbacks keep it.
+// Everything but Start and `expected` is used on the reactor's thread only. The reactor's callbacks
+// keep it.
 class Acceptor : public std::enable_shared_from_this<Acceptor> {
  public:
   explicit Acceptor(std::unique_ptr<MeetingSockets> listening) : listening_(std::move(listening)) {}
 
+  // Does not wait for the reactor's thread: whoever calls may be in a handshake, and others'
+  // handshakes wait for his thread.
   Status Start() {
     Status status = WatchAll();
-    if (!status.ok()) Stop();
+    if (status.ok()) return status;
+    // Without that thread nothing runs beside this.
+    if (!StartOnReactor([self = shared_from_this()] { self->Stop(); }).ok()) Stop();
     return status;
   }
 
@@ -258,9 +263,7 @@ StatusOr<std::shared_ptr<ShmListener>> NewListener(const std::string& directory)
   std::string address = (*listening)->address();
   std::string path = (*listening)->path();
   const auto acceptor = std::make_shared<Acceptor>(std::move(*listening));
-  Status status;
-  RunOnReactor([&] { status = acceptor->Start(); });
-  if (!status.ok()) return status;
+  if (Status status = acceptor->Start(); !status.ok()) return status;
   return std::make_shared<ShmListener>(std::move(address), std::move(path), acceptor);
 }
 
@@ -279,16 +282,21 @@ StatusOr<std::shared_ptr<TokenListener>> ProcessListener() {
   if (!made.ok()) return made.status();
   static const int registered = std::atexit(UnlinkAtExit);
   static_cast<void>(registered);
-  // Who comes second drops his own, and the child a parent's, which it must not stop: after the
-  // lock is released.
+  // Who comes second drops his own, and the child a parent's, which it must not stop.
   std::shared_ptr<ShmListener> dropped = std::move(*made);
-  std::lock_guard<std::mutex> lock(ForkSafeMutex());
-  Own& own = OwnListener();
-  if (!own.listener || own.fork_count != ForkCount()) {
-    own.listener.swap(dropped);
-    own.fork_count = ForkCount();
+  std::shared_ptr<TokenListener> listener;
+  {
+    std::lock_guard<std::mutex> lock(ForkSafeMutex());
+    Own& own = OwnListener();
+    if (!own.listener || own.fork_count != ForkCount()) {
+      own.listener.swap(dropped);
+      own.fork_count = ForkCount();
+    }
+    listener = own.listener;
   }
-  return std::shared_ptr<TokenListener>(own.listener);
+  // By the reactor's thread, for which its end would wait.
+  if (dropped) static_cast<void>(StartOnReactor([dropped = std::move(dropped)] {}).ok());
+  return listener;
 }
 
 }  // namespace ar_grpc::fabric::shm
