@@ -1,4 +1,5 @@
-"""A process that cannot load `libtensorflow_ar.so`: what it still does, and what it is told.
+"""A process that cannot load `libtensorflow_ar.so`, or gets another version's: what it still does,
+and what it is told.
 
 Prints the warnings of the import, the value of a step over a server of `grpc`, and the error of
 whoever asks for `grpc+ar`.
@@ -26,6 +27,17 @@ class Refusing(ctypes.CDLL):
         super().__init__(name, *arguments, **options)
 
 
+class Older(ctypes.CDLL):
+    """As where the library is there, and has nothing of what it is asked for."""
+
+    def __init__(self, name: str | None, *arguments: Any, **options: Any) -> None:
+        ours = name is not None and str(name).endswith(LIBRARY)
+        super().__init__("libm.so.6" if ours else name, *arguments, **options)
+
+
+LOADERS = {"refuses": Refusing, "older": Older}
+
+
 def error_of(what: Callable[[], Any]) -> dict[str, str]:
     try:
         what()
@@ -36,7 +48,7 @@ def error_of(what: Callable[[], Any]) -> dict[str, str]:
 
 def main() -> None:
     settings = json.loads(sys.argv[1])
-    ctypes.CDLL = Refusing  # type: ignore[misc]
+    ctypes.CDLL = LOADERS[settings["loader"]]  # type: ignore[misc]
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         import tensorflow as tf

@@ -12,24 +12,25 @@ _handle = None
 
 
 def load():
-  """Registers our server protocols. Idempotent; ImportError names a missing library."""
+  """Registers our server protocols. Idempotent; ImportError names the library and the cure."""
   global _handle
   if _handle is not None:
     return
   path = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), LIBRARY)
   try:
-    _handle = ctypes.CDLL(path, mode=os.RTLD_NOW | os.RTLD_LOCAL)
-  except OSError as error:
+    handle = ctypes.CDLL(path, mode=os.RTLD_NOW | os.RTLD_LOCAL)
+    handle.ar_grpc_has_master.restype = ctypes.c_bool
+    handle.ar_grpc_has_master.argtypes = [ctypes.c_char_p]
+    handle.ar_grpc_status.restype = ctypes.c_size_t
+    handle.ar_grpc_status.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
+    handle.ar_grpc_check_server.restype = ctypes.c_int
+    handle.ar_grpc_check_server.argtypes = [
+        ctypes.c_char_p, ctypes.c_size_t, ctypes.c_char_p, ctypes.c_size_t]
+  except (OSError, AttributeError) as error:  # it lacks a library, or is another wheel's
     raise ImportError(
         f"cannot load {path}: {error}; reinstall the RDMA-enhanced TensorFlow wheel with "
         "pip install --force-reinstall") from error
-  _handle.ar_grpc_has_master.restype = ctypes.c_bool
-  _handle.ar_grpc_has_master.argtypes = [ctypes.c_char_p]
-  _handle.ar_grpc_status.restype = ctypes.c_size_t
-  _handle.ar_grpc_status.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
-  _handle.ar_grpc_check_server.restype = ctypes.c_int
-  _handle.ar_grpc_check_server.argtypes = [
-      ctypes.c_char_p, ctypes.c_size_t, ctypes.c_char_p, ctypes.c_size_t]
+  _handle = handle
 
 
 def load_on_import():
