@@ -4,10 +4,12 @@
 
 #include <fcntl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <thread>
 
 #include "tests/common/refuse_threads.h"
@@ -203,6 +205,26 @@ void AForkedChildGetsItsOwnReactor() {
 #endif
 }
 
+void ATcpConnectionSaysHowLongItWasIdle() {
+  using std::chrono::milliseconds;
+  const LoopbackTcp tcp;
+  Check(write(tcp.client.get(), "x", 1) == 1, "written");
+  std::this_thread::sleep_for(milliseconds(1000));
+  const auto idle = SinceLastData(tcp.server.get());
+  // The kernel counts in ticks of 10 ms at most.
+  Check(idle && *idle >= milliseconds(980), "nothing came for a second");
+  const auto before = std::chrono::steady_clock::now();
+  Check(write(tcp.client.get(), "x", 1) == 1, "written");
+  const auto fresh = SinceLastData(tcp.server.get());
+  const auto since = std::chrono::steady_clock::now() - before;
+  Check(fresh && *fresh <= since + milliseconds(20), "something came");
+  int pair[2];
+  Check(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0, "socketpair");
+  const UniqueFd one(pair[0]);
+  const UniqueFd two(pair[1]);
+  Check(!SinceLastData(one.get()) && !SinceLastData(-1), "of TCP alone");
+}
+
 void TokensDiffer() {
   Check(NewToken() != NewToken(), "random");
   Check(RandomHex().size() == 32 && RandomHex() != RandomHex(), "random");
@@ -234,6 +256,7 @@ int main() {
       {"a callback may remove itself", ACallbackMayRemoveItself},
       {"add refuses what cannot be watched", AddRefusesWhatCannotBeWatched},
       {"a forked child gets its own reactor", AForkedChildGetsItsOwnReactor},
+      {"a tcp connection says how long it was idle", ATcpConnectionSaysHowLongItWasIdle},
       {"tokens differ", TokensDiffer},
       {"random bits need no descriptor", RandomBitsNeedNoDescriptor},
   };

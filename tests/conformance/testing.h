@@ -208,6 +208,20 @@ inline LoopbackListener ListenOnLoopback(int backlog) {
   return made;
 }
 
+// Both ends of a TCP connection over 127.0.0.1.
+struct LoopbackTcp {
+  LoopbackTcp() : client(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    const LoopbackListener listener = ListenOnLoopback(/*backlog=*/1);
+    Check(connect(client.get(), reinterpret_cast<const sockaddr*>(&listener.address),
+                  sizeof(listener.address)) == 0,
+          "connected");
+    server = UniqueFd(accept4(listener.socket.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    Check(server.valid(), "accepted");
+  }
+  UniqueFd client;
+  UniqueFd server;
+};
+
 inline void AwaitWake(Connection& connection, int line = __builtin_LINE(),
                       const char* file = __builtin_FILE()) {
   Check(Readable(connection.wake_fd(), kTimeoutMs), "no wake-up in time", line, file);

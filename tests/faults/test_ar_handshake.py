@@ -1306,3 +1306,30 @@ def test_stopped_while_the_worker_connects(
     finally:
         cluster[PS].signal(signal.SIGCONT)
     assert_works(cluster, "shm")
+
+
+@pytest.mark.parametrize("more", [0.0, 2.0])
+def test_stopped_until_the_worker_gave_up(new_ar_cluster: ClusterFactory, more: float) -> None:
+    """The ps stands still until the worker comes without a hello, and `more` seconds; then it finds
+    the earlier hellos and ends what followed, so that the worker greets again. No step fails."""
+    cluster = new_ar_cluster(ps=1, worker=1)
+    address = cluster.spec["ps"][0]
+    cluster[PS].stand_still()
+    try:
+        with tf.Graph().as_default():
+            step = large_step((PS, WORKER), 2)
+            with tf.compat.v1.Session(cluster.target(WORKER), config=config(60)) as session:
+                loop = Loop(callable_of(session, step))
+                gave_up = f"connected to ipv4:{address} over tcp: it did not answer the hello"
+                assert eventually(lambda: gave_up in cluster[WORKER].tail(), 2 * HANDSHAKE + LATE)
+                time.sleep(more)
+                cluster[PS].signal(signal.SIGCONT)
+                loop.wait_steps(1, AGAIN)
+                assert path_of(cluster, WORKER, PS) != "shm"
+                assert eventually(lambda: path_of(cluster, WORKER, PS) == "shm", AGAIN)
+                loop.wait_steps(5)
+                assert loop.finish() is None
+    finally:
+        cluster[PS].signal(signal.SIGCONT)
+    assert "a hello from its host was found too late" in cluster[PS].tail()
+    assert_works(cluster, "shm")

@@ -2,6 +2,8 @@
 
 // A node and what it knows: links, what is offered to whom, servers, and what peers may read.
 
+#include <sys/socket.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -260,8 +262,8 @@ void ServersAreRememberedForAMinute() {
 void ClientsWithoutAFabricAreTriedLessAndLess() {
   using std::chrono::seconds;
   ClientMemory memory;
-  const NodeId client{1};
-  const NodeId other{2};
+  const std::string client = ClientMemory::NameOf(NodeId{1});
+  const std::string other = "ipv4:10.0.0.1";
   ClientMemory::Clock::time_point now{};
   int64_t expected = 10;
   for (int i = 0; i < 8; ++i) {
@@ -283,10 +285,59 @@ void ClientsWithoutAFabricAreTriedLessAndLess() {
   for (size_t i = 0; i < ClientMemory::kMost; ++i) {
     std::memcpy(many.data(), &i, sizeof(i));
     many[15] = 9;
-    memory.AgeOnTcp(many, now + seconds(1) + std::chrono::milliseconds(i));
+    memory.AgeOnTcp(ClientMemory::NameOf(many), now + seconds(1) + std::chrono::milliseconds(i));
   }
   // `client` is the oldest, and gone: else this were its second try.
   Check(memory.AgeOnTcp(client, now + seconds(15)) == seconds(10), "the oldest goes");
+}
+
+void HellosThatWereFoundTooLate() {
+  using std::chrono::milliseconds;
+  using std::chrono::seconds;
+  LateHellos hellos;
+  const LateHellos::Clock::time_point now{};
+  const std::string host = HostOf("ipv4:10.0.0.1:2222");
+  Check(host == "ipv4:10.0.0.1" && HostOf("ipv6:[::1]:80") == "ipv6:[::1]", "hosts");
+  Check(HostOf("ipv4:10.0.0.1:3333") == host, "whatever the port");
+  Check(!hellos.TakeOne(host, now), "none");
+  hellos.Found(host, now);
+  hellos.Found(host, now + seconds(5));
+  Check(!hellos.TakeOne("ipv4:10.0.0.2", now + seconds(5)), "from another host");
+  Check(hellos.TakeOne(host, now + seconds(5)) && hellos.TakeOne(host, now + seconds(24)), "both");
+  Check(!hellos.TakeOne(host, now + seconds(24)), "and no more");
+  hellos.Found(host, now);
+  hellos.Found(host, now);
+  Check(!hellos.TakeOne(host, now + seconds(20)), "that was long ago");
+  Check(!hellos.TakeOne(host, now), "they are forgotten");
+  for (size_t i = 0; i <= LateHellos::kMost; ++i) {
+    hellos.Found(std::to_string(i), now + milliseconds(i));
+  }
+  Check(!hellos.TakeOne("0", now + seconds(9)), "the oldest is forgotten");
+  Check(hellos.TakeOne("1", now + seconds(9)), "and no other");
+}
+
+void AHelloThatNobodyHasRead() {
+  using std::chrono::milliseconds;
+  const auto holds = [](const std::string& bytes, milliseconds wait, milliseconds deadline) {
+    const fabric::testing::LoopbackTcp tcp;
+    Check(
+        send(tcp.client.get(), bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size()),
+        "sent");
+    shutdown(tcp.client.get(), SHUT_WR);  // as a client that has given up
+    std::this_thread::sleep_for(wait);
+    const bool late = HoldsLateHello(tcp.server.get(), deadline);
+    std::string left(bytes.size() + 1, 0);
+    Check(recv(tcp.server.get(), left.data(), left.size(), MSG_WAITALL) ==
+              static_cast<ssize_t>(bytes.size()),
+          "all is still there");
+    return late;
+  };
+  const std::string hello = Encode(Hello{});
+  Check(holds(hello, milliseconds(300), milliseconds(300)), "a late one");
+  Check(!holds(hello, milliseconds(0), milliseconds(60000)), "one in time");
+  Check(!holds("PRI * HTTP/2.0\r\n", milliseconds(300), milliseconds(300)), "no hello");
+  Check(!holds("AR-g", milliseconds(300), milliseconds(300)), "not yet");
+  Check(!HoldsLateHello(-1, milliseconds(0)), "no connection");
 }
 
 void NodesOfTheProcess() {
@@ -465,6 +516,8 @@ int main() {
                                       {"revoked tickets", RevokedTicketsTakeConstantTime},
                                       {"servers", ServersAreRememberedForAMinute},
                                       {"clients", ClientsWithoutAFabricAreTriedLessAndLess},
+                                      {"late hellos", HellosThatWereFoundTooLate},
+                                      {"a late hello", AHelloThatNobodyHasRead},
                                       {"all nodes", NodesOfTheProcess},
                                       {"retired", OffersOutliveARetiredConnection},
                                       {"untold", ReleasesOutliveARetiredConnection},

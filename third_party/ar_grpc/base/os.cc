@@ -4,10 +4,13 @@
 
 #include <fcntl.h>
 #include <linux/capability.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <pthread.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -93,6 +96,13 @@ void ClearWakeUp(int fd) {
   uint64_t taken;
   while (read(fd, &taken, sizeof(taken)) < 0 && errno == EINTR) {
   }
+}
+
+std::optional<std::chrono::milliseconds> SinceLastData(int fd) {
+  tcp_info info = {};
+  socklen_t size = sizeof(info);
+  if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return std::nullopt;
+  return std::chrono::milliseconds(info.tcpi_last_data_recv);
 }
 
 bool MemoryLockIsLimited() {

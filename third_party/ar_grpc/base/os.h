@@ -2,10 +2,12 @@
 #ifndef THIRD_PARTY_AR_GRPC_BASE_OS_H_
 #define THIRD_PARTY_AR_GRPC_BASE_OS_H_
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -53,6 +55,9 @@ StatusOr<UniqueFd> NewWakeFd();
 // Neither blocks.
 void WakeUp(int fd);
 void ClearWakeUp(int fd);
+
+// How long ago bytes came last over a connected TCP socket; std::nullopt of anything else.
+std::optional<std::chrono::milliseconds> SinceLastData(int fd);
 
 // Whether this process may lock only so much memory: RLIMIT_MEMLOCK is finite, and it has not the
 // capability that lifts it, CAP_IPC_LOCK (capabilities(7)).

@@ -1,5 +1,6 @@
 // Copyright 2026 The AR-gRPC TensorFlow authors. Licensed under the Apache License, Version 2.0.
 
+#include <chrono>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -29,6 +30,7 @@
 #include "third_party/ar_grpc/grpc/retirement.h"
 #include "third_party/ar_grpc/grpc/serialized_handshaker.h"
 #include "third_party/ar_grpc/protocol/handshake.h"
+#include "third_party/ar_grpc/protocol/late_hellos.h"
 #include "third_party/ar_grpc/protocol/node.h"
 
 namespace ar_grpc {
@@ -37,6 +39,8 @@ namespace {
 using protocol::End;
 using protocol::Step;
 using protocol::Steps;
+
+std::chrono::steady_clock::time_point Now() { return std::chrono::steady_clock::now(); }
 
 // One handshake: protocol/handshake.h decides, this carries out.
 //
@@ -95,9 +99,15 @@ class ArHandshaker : public SerializedHandshaker<ArHandshaker> {
     }
     allowed_ = std::move(*allowed);
     uint16_t version = protocol::kVersion;
-    if (end_ == End::kClient) {
-      const auto now = protocol::ServerMemory::Clock::now();
-      version = node_->servers().VersionOf(peer_, now).value_or(version);
+    if (end_ == End::kServer) {
+      // Now, and not when it is read: the connection that its client made then may be read first.
+      host_ = protocol::HostOf(peer_);
+      if (protocol::HoldsLateHello(grpc_endpoint_get_fd(args_->endpoint),
+                                   protocol::HandshakeOptions().deadline)) {
+        node_->late_hellos().Found(host_, Now());
+      }
+    } else {
+      version = node_->servers().VersionOf(peer_, Now()).value_or(version);
       // A proxy would have to be asked again for a fresh connection; behind one it is TCP anyway.
       if (version == 0 || args_->args.GetString(GRPC_ARG_HTTP_CONNECT_SERVER).has_value()) {
         const std::string why = "it is known not to speak AR-gRPC";
@@ -155,7 +165,7 @@ class ArHandshaker : public SerializedHandshaker<ArHandshaker> {
       case Step::Kind::kStayOnTcp:
         return StayOnTcp(step.reason, step.transient);
       case Step::Kind::kStayOnPlainTcp:
-        return FinishOnTcp(step.reason, /*transient=*/false);
+        return StayOnPlainTcp(step.reason, step.transient);
       case Step::Kind::kFail:
         if (!step.reason.empty()) return FailForced(step.reason);
         return Fail(
@@ -288,7 +298,7 @@ class ArHandshaker : public SerializedHandshaker<ArHandshaker> {
     if (retires) {
       // Before the endpoint is made, as it goes by these.
       description.retires_after =
-          node_->clients().AgeOnTcp(peer.node, protocol::ClientMemory::Clock::now());
+          node_->clients().AgeOnTcp(protocol::ClientMemory::NameOf(peer.node), Now());
       args_->args = WithRetirement(args_->args, &description.retires_after);
     }
     if (connection != nullptr) description.id = peer.link;
@@ -299,7 +309,10 @@ class ArHandshaker : public SerializedHandshaker<ArHandshaker> {
 
   void Establish(const std::string& fabric) {
     SwapEndpoint(fabric);
-    if (end_ == End::kServer) node_->clients().Forget(machine_->peer().node);
+    if (end_ == End::kServer) {
+      node_->clients().Forget(protocol::ClientMemory::NameOf(machine_->peer().node));
+      node_->clients().Forget(host_);
+    }
     if (end_ == End::kClient) {
       Log(Severity::kInfo, absl::StrCat("connected to ", peer_, " over ", fabric));
     }
@@ -312,6 +325,15 @@ class ArHandshaker : public SerializedHandshaker<ArHandshaker> {
     attachment_.GiveUp();
     SwapEndpoint(fabric::kTcp, /*retires=*/transient && end_ == End::kServer);
     FinishOnTcp(why, transient);
+  }
+
+  void StayOnPlainTcp(const std::string& why, bool transient) {
+    // Without a reason the client has said no hello; it may have been on an earlier connection.
+    const bool greeted = end_ == End::kClient || !why.empty();
+    if (greeted || !node_->late_hellos().TakeOne(host_, Now())) return FinishOnTcp(why, transient);
+    std::chrono::milliseconds age = node_->clients().AgeOnTcp(host_, Now());
+    args_->args = WithRetirement(args_->args, &age);
+    FinishOnTcp("a hello from its host was found too late", /*transient=*/true);
   }
 
   void FinishOnTcp(const std::string& why, bool transient) {
@@ -351,8 +373,7 @@ class ArHandshaker : public SerializedHandshaker<ArHandshaker> {
   void Remember() {
     const int version = machine_ == nullptr ? -1 : machine_->version_to_remember();
     if (version < 0) return;
-    node_->servers().RememberVersion(peer_, static_cast<uint16_t>(version),
-                                     protocol::ServerMemory::Clock::now());
+    node_->servers().RememberVersion(peer_, static_cast<uint16_t>(version), Now());
   }
 
   void Finish(grpc_error_handle error) {
@@ -373,6 +394,7 @@ class ArHandshaker : public SerializedHandshaker<ArHandshaker> {
   // nullptr: the handshake has ended.
   grpc_closure* done_ = nullptr;
   std::string peer_;
+  std::string host_;  // of a server's client
   std::vector<std::string> allowed_;
   // nullptr where no handshake is needed.
   std::unique_ptr<HandshakeMachine> machine_;

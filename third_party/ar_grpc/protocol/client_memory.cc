@@ -6,7 +6,7 @@
 
 namespace ar_grpc::protocol {
 
-ClientMemory::Age ClientMemory::AgeOnTcp(const NodeId& client, Clock::time_point now) {
+ClientMemory::Age ClientMemory::AgeOnTcp(const std::string& client, Clock::time_point now) {
   std::lock_guard<std::mutex> lock(mu_);
   const auto found = failures_.find(client);
   if (found != failures_.end()) {
@@ -28,7 +28,7 @@ ClientMemory::Age ClientMemory::AgeOnTcp(const NodeId& client, Clock::time_point
   return kShortest;
 }
 
-void ClientMemory::Forget(const NodeId& client) {
+void ClientMemory::Forget(const std::string& client) {
   std::lock_guard<std::mutex> lock(mu_);
   failures_.erase(client);
 }

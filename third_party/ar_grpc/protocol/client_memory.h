@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <map>
 #include <mutex>
+#include <string>
 
 #include "third_party/ar_grpc/protocol/hello.h"
 
@@ -26,9 +27,11 @@ class ClientMemory {
 
   // The age at which a connection of `client` is retired that could not have a fabric `now`: twice
   // that of the last one where this is the next try. Those that fail side by side are one try.
-  Age AgeOnTcp(const NodeId& client, Clock::time_point now);
+  // `client` is a NameOf, or a host where no more is known of the client.
+  Age AgeOnTcp(const std::string& client, Clock::time_point now);
   // A fabric was had.
-  void Forget(const NodeId& client);
+  void Forget(const std::string& client);
+  static std::string NameOf(const NodeId& client) { return {client.begin(), client.end()}; }
 
  private:
   struct Failure {
@@ -36,7 +39,7 @@ class ClientMemory {
     Clock::time_point since;
   };
   std::mutex mu_;
-  std::map<NodeId, Failure> failures_;  // guarded by mu_
+  std::map<std::string, Failure> failures_;  // guarded by mu_
 };
 
 }  // namespace ar_grpc::protocol

@@ -59,7 +59,8 @@ struct Step {
   // where that is not allowed; else empty.
   std::string reason;
   // Of kStayOnTcp: what failed may work later, so the connection is to be made anew soon. Of
-  // kReconnect: the server stood still or died, which is worth a warning.
+  // kReconnect, and a client's kStayOnPlainTcp: the server stood still or died, which is worth a
+  // warning.
   bool transient = false;
   // Of kFail; reads on after "the peer <address> ".
   Status status;
@@ -163,6 +164,7 @@ class ClientHandshake {
   State state_ = State::kHello;
   Next next_ = Next::kHello;
   std::string next_reason_;
+  bool next_transient_ = false;
   bool spoken_ = false;  // the server has sent an answer of version 2, on any connection
   int hellos_ = 0;
   int silences_ = 0;

@@ -57,7 +57,7 @@ Steps ClientHandshake::Reconnected(Instant now) {
   if (next_ == Next::kHello) {
     SayHello(now);
   } else {
-    EndWithoutFabric(Step::Kind::kStayOnPlainTcp, next_reason_, false);
+    EndWithoutFabric(Step::Kind::kStayOnPlainTcp, next_reason_, next_transient_);
   }
   return Take();
 }
@@ -311,10 +311,9 @@ void ClientHandshake::GiveUp() {
 
 void ClientHandshake::Silent() {
   if (spoken_) return Lost("it fell silent in the handshake");
-  if (++silences_ == 1 && hellos_ < kMostHellos) {
-    return Reconnect(Next::kHello, kMute, /*transient=*/true);
-  }
-  ReconnectPlain(kMute);
+  const bool again = ++silences_ == 1 && hellos_ < kMostHellos;
+  // Not remembered: it may stand still, and then knows at the next connection.
+  Reconnect(again ? Next::kHello : Next::kPlain, kMute, /*transient=*/true);
 }
 
 // The server speaks AR-gRPC, and one of the ends stood still, or died: it is worth another hello.
@@ -342,6 +341,7 @@ void ClientHandshake::Reconnect(Next next, const std::string& why, bool transien
   state_ = State::kReconnecting;
   next_ = next;
   next_reason_ = why;
+  next_transient_ = transient;
   received_.Reset();
   Step step;
   step.kind = Step::Kind::kReconnect;

@@ -17,6 +17,7 @@
 #include "third_party/ar_grpc/protocol/cost_model.h"
 #include "third_party/ar_grpc/protocol/exports.h"
 #include "third_party/ar_grpc/protocol/hello.h"
+#include "third_party/ar_grpc/protocol/late_hellos.h"
 #include "third_party/ar_grpc/protocol/link.h"
 #include "third_party/ar_grpc/protocol/offers.h"
 #include "third_party/ar_grpc/protocol/server_memory.h"
@@ -100,6 +101,7 @@ class Node : public std::enable_shared_from_this<Node> {
 
   ServerMemory& servers() { return servers_; }
   ClientMemory& clients() { return clients_; }
+  LateHellos& late_hellos() { return late_hellos_; }
 
   // The fabric of each server that this node has connected to, by address; the last one wins.
   std::map<std::string, std::string> Paths();
@@ -132,6 +134,7 @@ class Node : public std::enable_shared_from_this<Node> {
   Offers offers_;
   ServerMemory servers_;
   ClientMemory clients_;
+  LateHellos late_hellos_;
   std::mutex mu_;
   // The rest is guarded by mu_.
   std::vector<std::shared_ptr<Link>> links_;  // in the order in which they came
