@@ -50,10 +50,12 @@ def server(cluster: Mapping[str, Sequence[str]], task: str, env: Mapping[str, st
     return OfHost(str(_SERVER), settings, env, serves=True)
 
 
-def run(folder: Path, driver: str, programs: Sequence[Mapping[str, OfHost]]) -> list[Said]:
+def run(
+    folder: Path, driver: str, programs: Sequence[Mapping[str, OfHost]], delay_ms: float = 0
+) -> list[Said]:
     """Runs each host's programs, by their names, until they have ended well.
 
-    `folder` is an empty one.
+    `folder` is an empty one; the hosts' link delays each way by so much.
     """
     commands = []
     for number, of_host in enumerate(programs):
@@ -65,10 +67,11 @@ def run(folder: Path, driver: str, programs: Sequence[Mapping[str, OfHost]]) -> 
         commands.append([sys.executable, str(_PROGRAM), json.dumps(settings)])
     # The hosts' programs import the tests' modules; artf itself finds its own.
     inner = ["env", f"PYTHONPATH={child_env()['PYTHONPATH']}"]
-    peer = ["--peer", shlex.join([*inner, *commands[1]]), "--timeout", str(_SECONDS)]
+    words = ["--delay", f"{delay_ms:g}", "--timeout", str(_SECONDS)]
+    words += ["--peer", shlex.join([*inner, *commands[1]])]
     done = subprocess.run(
         virtual_host.command(
-            driver, *peer, "--", *inner, *commands[0], shared=[folder], memory_mb=MEMORY_MB
+            driver, *words, "--", *inner, *commands[0], shared=[folder], memory_mb=MEMORY_MB
         ),
         env=virtual_host.environment(),
         stdin=subprocess.DEVNULL,

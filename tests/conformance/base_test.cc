@@ -223,6 +223,20 @@ void ATcpConnectionSaysHowLongItWasIdle() {
   const UniqueFd one(pair[0]);
   const UniqueFd two(pair[1]);
   Check(!SinceLastData(one.get()) && !SinceLastData(-1), "of TCP alone");
+  Check(!QuickestRoundTrip(one.get()) && !QuickestRoundTrip(-1), "of TCP alone");
+}
+
+// The kernels' own, however long the other end lets the bytes lie.
+void ATcpConnectionSaysHowFarTheOtherIs() {
+  const LoopbackTcp tcp;
+  Check(write(tcp.client.get(), "x", 1) == 1, "written");
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  char byte = 0;
+  Check(read(tcp.server.get(), &byte, 1) == 1 && write(tcp.server.get(), "y", 1) == 1, "answered");
+  for (const int end : {tcp.client.get(), tcp.server.get()}) {
+    const auto quickest = QuickestRoundTrip(end);
+    Check(quickest && quickest->count() >= 1 && quickest->count() < 400000, "within this host");
+  }
 }
 
 void TokensDiffer() {
@@ -257,6 +271,7 @@ int main() {
       {"add refuses what cannot be watched", AddRefusesWhatCannotBeWatched},
       {"a forked child gets its own reactor", AForkedChildGetsItsOwnReactor},
       {"a tcp connection says how long it was idle", ATcpConnectionSaysHowLongItWasIdle},
+      {"a tcp connection says how far the other is", ATcpConnectionSaysHowFarTheOtherIs},
       {"tokens differ", TokensDiffer},
       {"random bits need no descriptor", RandomBitsNeedNoDescriptor},
   };

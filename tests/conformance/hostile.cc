@@ -91,6 +91,7 @@ class HostileConnection final : public Connection {
   Capabilities capabilities() const override {
     Capabilities can = stream().capabilities();
     can.inline_get = can.map = false;
+    can.stream_window = kStreamWindow;
     return can;
   }
   StatusOr<size_t> Write(const iovec* parts, int count) override {
@@ -187,6 +188,7 @@ class HostileContext final : public testing::ForwardingContext {
   Capabilities capabilities() const override {
     Capabilities can = ForwardingContext::capabilities();
     can.inline_get = can.map = false;
+    can.stream_window = kStreamWindow;
     return can;
   }
   StatusOr<std::unique_ptr<Attachment>> Accept(AttachEvents events) override {

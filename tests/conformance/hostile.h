@@ -2,6 +2,7 @@
 #ifndef TESTS_CONFORMANCE_HOSTILE_H_
 #define TESTS_CONFORMANCE_HOSTILE_H_
 
+#include <cstdint>
 #include <memory>
 
 #include "third_party/ar_grpc/fabric/fabric.h"
@@ -10,6 +11,9 @@
 // operations end late, out of order and on other threads. They go on after Close, whose `done`
 // waits for them, and some of them fail half-way, with the target partly overwritten.
 namespace ar_grpc::fabric::hostile {
+
+// Its streams say so, and keep to nothing.
+inline constexpr uint64_t kStreamWindow = uint64_t{128} << 10;
 
 struct Options {
   int threads = 3;

@@ -1,4 +1,5 @@
-"""LeNet between two virtual hosts: the parameter server on one, two workers on the other."""
+"""Between two virtual hosts: LeNet, the parameter server on one and two workers on the other; and
+what is chosen where they are far from each other."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from common import two_hosts, virtual_host
-from common.two_hosts import OfHost, Said
+from common.two_hosts import ADDRESSES, OfHost, Said
 
 # Minutes long: all of TensorFlow on two slow processors.
 pytestmark = [
@@ -20,7 +21,7 @@ pytestmark = [
 
 _REPLICA = Path(__file__).parents[2] / "scripts/artf_cli/runtime/replica.py"
 _TASKS = (("ps:0",), ("worker:0", "worker:1"))
-_CLUSTER = "ps={0}:2222 worker={1}:2223,{1}:2224".format(*two_hosts.ADDRESSES)
+_CLUSTER = "ps={0}:2222 worker={1}:2223,{1}:2224".format(*ADDRESSES)
 #: Of both workers together; after half as many a run had learned 93 % of the digits. Each worker's
 #: first ones, replica.py's _WARM_STEPS, count, too.
 STEPS, _WARM_STEPS = 600, 5
@@ -106,3 +107,31 @@ def test_lenet_learns_by_writes_between_two_hosts(tmp_path: Path, driver: str) -
         counted = sum(report["classic_bytes_received"]["verbs"] for report in reports)
         check_bytes(host, counted, steps)
         assert not any(report["fabric_bytes_received"] for report in reports)
+
+
+@pytest.mark.parametrize("delay_ms", [0, 20])
+def test_a_far_peer_gets_small_tensors_at_once(tmp_path: Path, delay_ms: int) -> None:
+    """A READ takes a round trip more, and so does each further window of the stream's."""
+    virtual_host.need()
+    cluster = {job: [f"{address}:2222"] for job, address in zip(("ps", "worker"), ADDRESSES)}
+    settings = {"cluster": cluster, "steps": 9, "cases": [(1, 96 << 10), (24, 64 << 10)]}
+    far = str(Path(__file__).with_name("programs") / "far_reads.py")
+    programs = [{"ps:0": two_hosts.server(cluster, "ps:0", {})}, {"far": OfHost(far, settings)}]
+    (_, host) = two_hosts.run(tmp_path, "rxe", programs, delay_ms)
+    said = json.loads(host.lines["far"][-1])
+    print(said)
+    (server,) = cluster["ps"]
+    assert said["paths"][f"ipv4:{server}"] == "verbs"
+    alone, many = said["cases"].values()
+    if not delay_ms:
+        # Two kernels on one slow machine may take a little longer than one does with itself.
+        assert said["far_us"].get(f"ipv4:{server}", 0) < 10000
+        return
+    # And what TCP takes beside it.
+    assert list(said["far_us"]) == [f"ipv4:{server}"]
+    assert 40000 <= said["far_us"][f"ipv4:{server}"] < 80000
+    assert alone["read"] == 0
+    # A READ would have taken a second round trip.
+    assert min(alone["all_ms"]) < 80
+    # The window of 128 KiB holds two at once, and some more of those that come later.
+    assert 8 <= many["read"] < 24

@@ -88,20 +88,76 @@ void GoldenTables() {
               "     2 GiB .. any size    chunked rendezvous  290872.5 us\n");
   const SchemeTable verbs = SchemeTable::Make(AssumedVerbs());
   EXPECT_TEXT(verbs.Print(true, true),
-              "       0 B .. 54.81 KiB   eager                   12.3 us\n"
-              " 54.81 KiB .. any size    rendezvous              23.5 us\n");
-  EXPECT_TEXT(verbs.Print(true, false),
-              "       0 B .. 335.1 KiB   eager                   12.3 us\n"
-              " 335.1 KiB .. any size    staged rendezvous       80.6 us\n");
-  EXPECT_TEXT(verbs.Print(false, true),
-              "       0 B .. 2 GiB       eager                   12.3 us\n"
-              "     2 GiB .. any size    chunked rendezvous  392919.0 us\n");
+              "       0 B .. 33.53 KiB   eager                    6.0 us\n"
+              " 33.53 KiB .. any size    rendezvous              10.4 us\n");
+  // To register memory for it takes longer than to copy it twice more.
+  for (const bool can_read : kBoth) {
+    EXPECT_TEXT(verbs.Print(can_read, !can_read),
+                "       0 B .. 2 GiB       eager                    6.0 us\n"
+                "     2 GiB .. any size    chunked rendezvous  238361.9 us\n");
+  }
   const SchemeTable tcp = SchemeTable::Make(AssumedTcp());
   EXPECT_TEXT(tcp.Print(false, false),
               "       0 B .. 2 GiB       eager                   12.3 us\n"
               "     2 GiB .. any size    chunked rendezvous  392919.0 us\n");
   const std::vector<Row>& rows = tcp.rows(false, false);
   EXPECT(rows.size() == 2 && rows[1].first == kEagerLimit + 1);
+}
+
+// To another building, and to the next room.
+void FarIsWhatTcpTakesMoreThanWithinTheHost() {
+  EXPECT(FarUs(20, 20) == 0 && FarUs(10, 20) == 0 && FarUs(531, 20) == 0);
+  EXPECT(FarUs(532, 20) == 512 && FarUs(50020, 20) == 50000 && FarUs(1e12, 20) == kMostFarUs);
+  EXPECT(FarUs(std::numeric_limits<double>::quiet_NaN(), 20) == 0);
+}
+
+void GoldenTablesOfAFarPeer() {
+  Figures verbs = AssumedVerbs();
+  verbs.far_us = 1024;
+  // What the stream's credits hold needs no second round trip.
+  const SchemeTable far = SchemeTable::Make(verbs);
+  EXPECT_TEXT(far.Print(true, true),
+              "       0 B .. 128 KiB     eager                    6.0 us\n"
+              "   128 KiB .. any size    rendezvous            1038.3 us\n");
+  EXPECT_TEXT(far.Print(true, false),
+              "       0 B .. 131 KiB     eager                    6.0 us\n"
+              "   131 KiB .. any size    staged rendezvous     1066.0 us\n");
+  // As long as nothing is ahead that needs the credits.
+  const auto choose = [&](uint64_t bytes, uint64_t ahead) {
+    return far.Choose({bytes, true, true, ahead});
+  };
+  const uint64_t credit = verbs.credit_bytes;
+  EXPECT(choose(16 << 10, 0) == Scheme::kEager && choose(credit, 0) == Scheme::kEager);
+  EXPECT(choose(16 << 10, credit - (16 << 10)) == Scheme::kEager);
+  EXPECT(choose(16 << 10, credit) == Scheme::kRead && choose(credit, 1) == Scheme::kRead);
+  EXPECT(choose(kDescriptorBytes + 1, credit) == Scheme::kRead);
+  // Its descriptor would wait as long.
+  EXPECT(choose(kDescriptorBytes, 2 * credit) == Scheme::kEager);
+  EXPECT(far.Choose({1, false, false, 2 * credit}) == Scheme::kEager);
+  // A stream that is limited by the wire does not wait for credits.
+  verbs.send.bytes_per_us = 100;
+  const Situation large{1 << 20, true, true};
+  const double slow = ModelOf(Scheme::kEager).Cost(large, verbs);
+  verbs.credit_bytes = uint64_t{1} << 62;
+  EXPECT(slow == ModelOf(Scheme::kEager).Cost(large, verbs));
+  // More chunks than the credits carry would only wait.
+  verbs = AssumedVerbs();
+  verbs.far_us = 32768;
+  EXPECT(PlanChunks(verbs).bytes == kPartBytes && PlanChunks(verbs).in_flight == 2);
+  verbs.credit_bytes = uint64_t{1} << 62;
+  EXPECT(PlanChunks(verbs).bytes == kLargestChunkBytes && PlanChunks(verbs).in_flight == 8);
+  // What is far is asked for in larger operations, and in more.
+  Figures quick = AssumedVerbs();
+  quick.get.start_us = quick.get.operation_us = 0;
+  quick.wake_us = 0.1;
+  const auto parts = [&](double far_us) {
+    quick.far_us = far_us;
+    return PlanReads(quick);
+  };
+  EXPECT(parts(0).bytes == kPartBytes && parts(0).in_flight == kFewestInFlight);
+  EXPECT(parts(16).bytes == kPartBytes && parts(16).in_flight == 4);
+  EXPECT(parts(1024).bytes == uint64_t{4} << 20 && parts(1024).in_flight == 8);
+  EXPECT(parts(50000).bytes == kLargestPartBytes && parts(50000).in_flight == 8);
 }
 
 void ModelsAreNamedAndPossible() {
@@ -169,6 +225,10 @@ Figures DrawnFigures(std::mt19937_64* random) {
   figures.offer_us = Drawn(random, 0.01, 10);
   figures.wake_us = Drawn(random, 0.1, 500);
   figures.call_us = Drawn(random, 1, 1000);
+  if ((*random)() % 2 == 0) {
+    figures.far_us = Drawn(random, kLeastFarUs, kMostFarUs);
+    figures.credit_bytes = static_cast<uint64_t>(Drawn(random, 1, 1e9));
+  }
   return figures;
 }
 
@@ -432,9 +492,9 @@ void EachFabricIsMeasuredOnce() {
   for (int i = 0; i < 4; ++i) {
     threads.emplace_back([&] {
       selector.Prepare({"shm", "tcp"});
-      EXPECT(selector.Choose("shm", {1 << 20, true, true}) == Scheme::kRead);
-      EXPECT(selector.Choose("shm", {100, true, true}) == Scheme::kEager);
-      EXPECT(selector.Choose("tcp", {1 << 20, false, false}) == Scheme::kEager);
+      EXPECT(selector.Choose("shm", 0, {1 << 20, true, true}) == Scheme::kRead);
+      EXPECT(selector.Choose("shm", 0, {100, true, true}) == Scheme::kEager);
+      EXPECT(selector.Choose("tcp", 0, {1 << 20, false, false}) == Scheme::kEager);
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -442,6 +502,29 @@ void EachFabricIsMeasuredOnce() {
   EXPECT(selector.Print(true) == SchemeTable::Make(AssumedShm()).Print(true, true));
   EXPECT(selector.Print(false) == SchemeTable::Make(AssumedShm()).Print(true, false));
   EXPECT(&selector.TableFor("shm") == &selector.TableFor("shm"));
+}
+
+void FarPeersHaveTablesOfTheirOwn() {
+  using std::chrono::microseconds;
+  int measured = 0;
+  Selector selector([&](const std::string& fabric) {
+    ++measured;
+    Figures figures = Assumed(fabric);
+    figures.round_trip_us = 500;  // of a slow kernel
+    return figures;
+  });
+  EXPECT(selector.FarUs(microseconds(6000)) == 0 && measured == 0);
+  selector.Prepare({"verbs"});
+  EXPECT(selector.FarUs(microseconds(600)) == 0 && selector.FarUs(microseconds(1534)) == 1034);
+  const SchemeTable& far = selector.TableFor("verbs", 1024);
+  EXPECT(&far == &selector.TableFor("verbs", 2047) && &far != &selector.TableFor("verbs"));
+  EXPECT(&far != &selector.TableFor("verbs", 2048) && far.figures().far_us == 1024);
+  EXPECT(selector.FiguresOf("verbs", 1034).far_us == 1034 &&
+         selector.FiguresOf("verbs").far_us == 0);
+  const Situation situation{64 << 10, true, true};
+  EXPECT(selector.Choose("verbs", 0, situation) == Scheme::kRead);
+  EXPECT(selector.Choose("verbs", 1024, situation) == Scheme::kEager);
+  EXPECT(selector.Print(true) == selector.TableFor("verbs").Print(true, true) && measured == 2);
 }
 
 // TCP remains where a fabric fails, and must not be measured then, by a thread that polls.
@@ -458,7 +541,7 @@ void WhatAFabricFallsBackToIsPrepared() {
   EXPECT((measured == std::vector<std::string>{"shm", "tcp"}));
   // To each its own.
   EXPECT(selector.FiguresOf("shm").call_us == 77 && selector.FiguresOf("tcp").call_us == 88);
-  EXPECT(selector.Choose("tcp", {1, false, false}) == Scheme::kEager && measured.size() == 2);
+  EXPECT(selector.Choose("tcp", 0, {1, false, false}) == Scheme::kEager && measured.size() == 2);
 }
 
 // --- threads ---
@@ -689,6 +772,8 @@ void ABusyMachineGivesAUsableTable() {
 
 int main() {
   GoldenTables();
+  FarIsWhatTcpTakesMoreThanWithinTheHost();
+  GoldenTablesOfAFarPeer();
   ModelsAreNamedAndPossible();
   CostsAreMadeOfTheirParts();
   TheTableIsTheLowerEnvelope();
@@ -701,6 +786,7 @@ int main() {
   TheStreamIsItsCarriers();
   WithoutThreadsItIsAssumed();
   EachFabricIsMeasuredOnce();
+  FarPeersHaveTablesOfTheirOwn();
   WhatAFabricFallsBackToIsPrepared();
   AThreadBlocksSignalsAndIsWaitedFor();
   MeasuredIsUsable();

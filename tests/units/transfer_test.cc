@@ -388,6 +388,67 @@ void WhatIsNotOffered() {
   Check(world.server->Count().offers_open == 0, "nothing is held");
 }
 
+void FarServersAreKnown() {
+  constexpr double kFarUs = 1 << 20;
+  World world(World::Hostile({}));
+  const Ends near = world.Connect();
+  Check(near.server->CountEager(1000, {}) == 0 && near.server->CountEager(1000, {}) == 0,
+        "of a near peer nothing is counted");
+  world.Disconnect(near);
+  const Ends far = world.Connect("test", kFarUs);
+  Check(world.client->FarServers() == std::map<std::string, double>{{"server:1", kFarUs}}, "far");
+  world.Disconnect(far);
+  const Ends again = world.Connect();
+  Check(world.client->FarServers().empty(), "the last one tells");
+  world.Disconnect(again);
+}
+
+void WhatIsAheadOfATensor() {
+  using std::chrono::milliseconds;
+  constexpr double kFarUs = 1 << 20;
+  World world(World::Hostile({}));
+  const Ends far = world.Connect("test", kFarUs);
+  Link& link = *far.server;
+  const auto now = Link::Clock::now();
+  const uint64_t window = fabric::hostile::kStreamWindow;
+  const auto ahead_at = [&](Link::Clock::time_point time) { return link.CountEager(0, time); };
+  Check(link.CountEager(window, now) == 0 && link.CountEager(window, now) == window,
+        "those before");
+  Check(ahead_at(now) == 2 * window, "all of it");
+  Check(ahead_at(now - milliseconds(1)) == 2 * window, "an earlier reading");
+  const auto half = std::chrono::microseconds(1 << 19);
+  Check(ahead_at(now + half) == window * 3 / 2, "half a window in half the time");
+  link.UncountEager(window);
+  Check(ahead_at(now + half) == window / 2, "one went another way");
+  Check(ahead_at(now + 3 * half) == 0, "nothing is left");
+  link.UncountEager(window);
+  Check(ahead_at(now + 3 * half) == 0, "never less");
+  world.Disconnect(far);
+}
+
+// Minutes of distance: nothing is taken while this runs.
+void ManySendersOverfillNoStream() {
+  World world(World::Hostile({}));
+  world.Connect("test", 1e9);
+  std::vector<uint64_t> ahead;
+  const auto eager = [&](const Link*, const Situation& situation) {
+    ahead.push_back(situation.bytes_ahead);
+    return ahead.size() == 2 ? Scheme::kRead : Scheme::kEager;
+  };
+  const Source source = world.MakeSource(60000, 1, /*in_segment=*/true);
+  std::vector<std::shared_ptr<Receiver>> receivers;
+  for (const bool offered : {false, true, false, false}) {
+    receivers.push_back(world.MakeReceiver());
+    Check(world.MakeSender(eager)
+                  .TryOffer(receivers.back()->ask(), source.buffer, nullptr)
+                  .has_value() == offered,
+          "as chosen");
+  }
+  // But for a byte or two.
+  for (uint64_t& bytes : ahead) bytes = (bytes + 50) / 100 * 100;
+  Check(ahead == std::vector<uint64_t>{0, 60000, 60000, 120000}, "what was sent, not offered");
+}
+
 void AStagedSourceIsFreeAtOnce() {
   World world(World::Loopback());
   world.Connect();
@@ -480,6 +541,9 @@ int main() {
                                           {"bad offers", BadOffersAreErrors},
                                           {"chunks that fail", ChunksThatFailAreErrors},
                                           {"not offered", WhatIsNotOffered},
+                                          {"far servers", FarServersAreKnown},
+                                          {"ahead", WhatIsAheadOfATensor},
+                                          {"many senders", ManySendersOverfillNoStream},
                                           {"staged", AStagedSourceIsFreeAtOnce},
                                           {"another try", AnotherTryOfTheSameCall},
                                           {"chunks are checked", ChunksAreChecked},

@@ -2,8 +2,8 @@
 
 #include "third_party/ar_grpc/base/keep_alive.h"
 
+#include <linux/tcp.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/socket.h>
 
 #include <cerrno>

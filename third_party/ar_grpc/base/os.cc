@@ -4,8 +4,8 @@
 
 #include <fcntl.h>
 #include <linux/capability.h>
+#include <linux/tcp.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <pthread.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
@@ -47,6 +47,13 @@ StatusCode CodeOf(int error) {
     default:
       return StatusCode::kInternal;
   }
+}
+
+std::optional<tcp_info> InfoOfTcp(int fd) {
+  tcp_info info = {};
+  socklen_t size = sizeof(info);
+  if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return std::nullopt;
+  return info;
 }
 
 }  // namespace
@@ -99,10 +106,18 @@ void ClearWakeUp(int fd) {
 }
 
 std::optional<std::chrono::milliseconds> SinceLastData(int fd) {
-  tcp_info info = {};
-  socklen_t size = sizeof(info);
-  if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return std::nullopt;
-  return std::chrono::milliseconds(info.tcpi_last_data_recv);
+  const std::optional<tcp_info> info = InfoOfTcp(fd);
+  if (!info.has_value()) return std::nullopt;
+  return std::chrono::milliseconds(info->tcpi_last_data_recv);
+}
+
+std::optional<std::chrono::microseconds> QuickestRoundTrip(int fd) {
+  const std::optional<tcp_info> info = InfoOfTcp(fd);
+  // All ones: none has been seen. 0: a kernel before Linux 4.6, which does not know the field.
+  if (!info.has_value() || info->tcpi_min_rtt == 0 || info->tcpi_min_rtt == ~uint32_t{0}) {
+    return std::nullopt;
+  }
+  return std::chrono::microseconds(info->tcpi_min_rtt);
 }
 
 bool MemoryLockIsLimited() {

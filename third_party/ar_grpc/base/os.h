@@ -58,6 +58,10 @@ void ClearWakeUp(int fd);
 
 // How long ago bytes came last over a connected TCP socket; std::nullopt of anything else.
 std::optional<std::chrono::milliseconds> SinceLastData(int fd);
+// The quickest round trip that the kernel has seen of a connected TCP socket in the last minutes,
+// the connection's first segments mostly among them, which the kernels answer by themselves.
+// std::nullopt of anything else, and where the kernel does not say.
+std::optional<std::chrono::microseconds> QuickestRoundTrip(int fd);
 
 // Whether this process may lock only so much memory: RLIMIT_MEMLOCK is finite, and it has not the
 // capability that lifts it, CAP_IPC_LOCK (capabilities(7)).

@@ -41,6 +41,9 @@ struct Capabilities {
   bool pins = false;
   // It leaves the host: who listens on the network between reads its bytes and keys.
   bool crosses_network = false;
+  // Bytes of the stream that an end may have under way before the peer has taken some of them; 0:
+  // what limits them is not the distance.
+  uint64_t stream_window = 0;
 };
 
 // How a peer names registered memory, in its Get, Put and Map. Opaque to all but the fabric that

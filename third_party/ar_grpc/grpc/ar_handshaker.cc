@@ -286,6 +286,14 @@ class ArHandshaker : public SerializedHandshaker<ArHandshaker> {
 
   // --- the ends ---
 
+  // Of a peer that a device reaches, by TCP.
+  double FarUs(const fabric::Connection* connection) const {
+    if (connection == nullptr || !connection->capabilities().crosses_network) return 0;
+    const auto round_trip = QuickestRoundTrip(grpc_endpoint_get_fd(args_->endpoint));
+    const protocol::Selector* const selector = node_->selector();
+    return round_trip && selector != nullptr ? selector->FarUs(*round_trip) : 0;
+  }
+
   void SwapEndpoint(const std::string& fabric, bool retires = false) {
     const protocol::Peer& peer = machine_->peer();
     std::unique_ptr<fabric::Connection> connection = attachment_.TakeConnection();
@@ -295,6 +303,7 @@ class ArHandshaker : public SerializedHandshaker<ArHandshaker> {
     description.address = peer_;
     description.fabric = fabric;
     description.features = peer.features;
+    description.far_us = FarUs(connection.get());
     if (retires) {
       // Before the endpoint is made, as it goes by these.
       description.retires_after =

@@ -52,8 +52,9 @@ ChunkPlan Plan(double operation_us, double idle_us, double us_per_byte, double c
   // More operations at a time only take memory.
   constexpr int kMostInFlight = 8;
   ChunkPlan plan{kPartBytes, kFewestInFlight};
-  while (plan.bytes < largest &&
-         operation_us > kOverhead * us_per_byte * static_cast<double>(plan.bytes)) {
+  // Nor may so many of them leave the way idle.
+  const double least_us = std::max(operation_us / kOverhead, idle_us / (kMostInFlight - 1));
+  while (plan.bytes < largest && us_per_byte * static_cast<double>(plan.bytes) < least_us) {
     plan.bytes *= 2;
   }
   // While one is transferred, the others cover what passes until its successor is.
@@ -112,6 +113,7 @@ Figures Plausible(Figures figures, Nature nature) {
   figures.offer_us = Bounded(figures.offer_us, kLeastCallUs, kMostOfferUs);
   figures.wake_us = Bounded(figures.wake_us, kLeastWakeUs, kMostWakeUs);
   figures.call_us = Bounded(figures.call_us, 0, kMostLatencyUs);
+  figures.round_trip_us = Bounded(figures.round_trip_us, 0, kMostLatencyUs);
   if (nature.copies_inline) KeepCrossing(&figures);
   // Threads that help never slow a copy, since one that comes late finds nothing left to do, and k
   // of them are at most k times as fast.
@@ -125,23 +127,31 @@ Figures Plausible(Figures figures, Nature nature) {
 
 ChunkPlan PlanChunks(const Figures& figures) {
   const double call = 2 * (figures.send.start_us + figures.receive.start_us) + figures.call_us;
-  // The slower end's time; the other end works meanwhile. A chunk that has come is copied into the
-  // tensor before the next one is asked for.
-  return Plan(call, 2 * figures.wake_us,
-              std::max(UsPerStreamByte(figures.send), UsPerStreamByte(figures.receive)),
+  // The slower end's time, or the credits'; the other end works meanwhile. A chunk that has come is
+  // copied into the tensor before the next one is asked for.
+  const double us_per_byte =
+      std::max({UsPerStreamByte(figures.send), UsPerStreamByte(figures.receive),
+                figures.far_us / static_cast<double>(figures.credit_bytes)});
+  return Plan(call, 2 * figures.wake_us + figures.far_us, us_per_byte,
               1 / figures.copy_bytes_per_us, kLargestChunkBytes);
 }
 
 ChunkPlan PlanReads(const Figures& figures) {
   // Each end wakes a thread, which starts the next.
-  return Plan(figures.get.start_us + figures.get.operation_us + figures.wake_us, 0,
+  return Plan(figures.get.start_us + figures.get.operation_us + figures.wake_us, figures.far_us,
               1 / figures.get.bytes_per_us, 1 / figures.copy_bytes_per_us, kLargestPartBytes);
+}
+
+double FarUs(double round_trip_us, double near_us) {
+  const double far = std::min(round_trip_us - near_us, kMostFarUs);
+  return far >= kLeastFarUs ? far : 0;
 }
 
 Figures WithStreamOf(Figures figures, const Figures& carrier) {
   figures.send = carrier.send;
   figures.receive = carrier.receive;
   figures.window_bytes = carrier.window_bytes;
+  figures.credit_bytes = carrier.credit_bytes;
   figures.message_us = carrier.message_us;
   figures.wake_us = carrier.wake_us;
   figures.call_us = carrier.call_us;
@@ -178,6 +188,7 @@ Figures AssumedTcp() {
   figures.message_us = 7.3;
   figures.offer_us = 0.35;
   figures.wake_us = 5;
+  figures.round_trip_us = 20;
   // Nothing reads over it.
   figures.get = {0, 0, 1};
   figures.parallel_bytes_per_us = {1, 1, 1, 1};
@@ -190,15 +201,17 @@ Figures AssumedVerbs() {
   // src/uct/ib/base/ib_iface.c, UCT_IB_SPEED_HDR); 75 ns to post (src/uct/ib/rc/verbs/
   // rc_verbs_iface.c, commit a9aeeea); 16 us and 0.06 ns a byte to register
   // (src/uct/ib/base/ib_md.c, commit 004eadf). A read is a round trip, and a device needs no
-  // helpers. Copies are as in AssumedShm.
-  Figures figures;
+  // helpers. The rest is as in AssumedShm.
+  Figures figures = AssumedShm();
+  // Two SENDs of 8 KiB to a frame, each copied into its buffer, and out of one where it has come
+  // (fabric/verbs/flow_control.h, whose window the credits are); the first comes one way later.
+  figures.send = {0.5, 0.15, 38000};
+  figures.receive = {1.5, 0, 1 / (1.0 / 25000 + 1.0 / 38000)};
+  figures.window_bytes = figures.credit_bytes = uint64_t{128} << 10;
   figures.get = {1.2, 0.075, 25000};
   figures.parallel_bytes_per_us = {25000, 25000, 25000, 25000};
-  figures.copy_bytes_per_us = 38000;
   figures.registration = {16, 0, 1 / 0.06e-3};
-  figures.offer_us = 0.35;
-  // gRPC's stream stays on TCP.
-  return WithStreamOf(figures, AssumedTcp());
+  return figures;
 }
 
 Figures Assumed(const std::string& fabric) {

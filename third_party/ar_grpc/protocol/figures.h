@@ -65,7 +65,30 @@ struct Figures {
   // A call of gRPC and TensorFlow beside what the stream takes for it. Nothing below them can
   // measure it; a RecvTensor takes 130 to 200 us on two cores of an AMD EPYC.
   double call_us = 150;
+
+  // By how much a round trip to this peer takes longer than one within this host, with which the
+  // other figures are measured (FarUs). A read waits for one, and so does the stream for each
+  // further `credit_bytes`: so many may be on their way before the peer says that it took some.
+  double far_us = 0;
+  uint64_t credit_bytes = uint64_t{1} << 62;
+  // Of TCP within this host, as its kernel counts (QuickestRoundTrip of base/os.h).
+  double round_trip_us = 0;
 };
+
+// Figures::far_us of a peer to which TCP's quickest round trip takes `round_trip_us`, where one
+// within this host takes `near_us`: what it is more, or 0. TCP is what both ends have before they
+// have a fabric. That its segments and a device's reads go the same way is assumed, and that what
+// TCP adds beside it is less than kLeastFarUs.
+double FarUs(double round_trip_us, double near_us);
+// A switch, an interrupt that a device holds back and a processor that wakes take TCP some tens of
+// microseconds of which a read has next to none, and more where much else runs. 512 us are some
+// 50 km of glass there and back.
+inline constexpr double kLeastFarUs = 512;
+inline constexpr double kMostFarUs = 1 << 20;
+
+// A response without its tensor takes as much of the stream's credits as one with so much: one
+// SEND.
+inline constexpr uint64_t kDescriptorBytes = uint64_t{8} << 10;
 
 // How a transfer is cut: into operations of at most `bytes`, so many of them at the same time.
 struct ChunkPlan {

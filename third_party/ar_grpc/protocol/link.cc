@@ -64,6 +64,27 @@ StatusOr<bool> Link::ArmWrite() {
   return connection_->ArmWrite();
 }
 
+uint64_t Link::CountEager(uint64_t bytes, Clock::time_point now) {
+  const uint64_t window = connection_ ? connection_->capabilities().stream_window : 0;
+  if (far_us() == 0 || window == 0) return 0;
+  std::lock_guard<std::mutex> lock(eager_mu_);
+  const double passed = std::chrono::duration<double, std::micro>(now - eager_since_).count();
+  // Threads may have read the clock in another order.
+  if (passed > 0) {
+    const double taken = passed / far_us() * static_cast<double>(window);
+    eager_ahead_ = std::max(eager_ahead_ - taken, 0.0);
+    eager_since_ = now;
+  }
+  const auto ahead = static_cast<uint64_t>(eager_ahead_);
+  eager_ahead_ += static_cast<double>(bytes);
+  return ahead;
+}
+
+void Link::UncountEager(uint64_t bytes) {
+  std::lock_guard<std::mutex> lock(eager_mu_);
+  eager_ahead_ = std::max(eager_ahead_ - static_cast<double>(bytes), 0.0);
+}
+
 bool Link::PostRelease(uint64_t ticket) {
   if (!carries_stream() || closed()) return false;
   std::lock_guard<std::mutex> lock(write_mu_);

@@ -28,6 +28,7 @@ using LinkId = Token;
 // Thread-safe, but for Read, Readable and TakeMessages of the stream: one reader.
 class Link {
  public:
+  using Clock = std::chrono::steady_clock;
   struct Description {
     End end = End::kClient;  // this process's
     NodeId peer{};
@@ -39,6 +40,7 @@ class Link {
     // This end, a server's, ends the connection at about this age, while its client lives and comes
     // back; 0: it does not.
     std::chrono::milliseconds retires_after{0};
+    double far_us = 0;  // Figures::far_us of the peer
   };
 
   // `connection` is nullptr where all goes over TCP: the link is then known, but moves nothing.
@@ -51,6 +53,7 @@ class Link {
   const LinkId& id() const { return description_.id; }
   uint64_t features() const { return description_.features; }
   std::chrono::milliseconds retires_after() const { return description_.retires_after; }
+  double far_us() const { return description_.far_us; }
   fabric::Connection* connection() const { return connection_.get(); }
   // Whether gRPC's stream and the messages go over the connection, not over TCP.
   bool carries_stream() const { return connection_ && connection_->capabilities().stream; }
@@ -67,6 +70,13 @@ class Link {
   // The last posted releases that are remembered: more than a peer leaves unread (fabric/shm has
   // room for 256 messages).
   static constexpr size_t kPostedKept = 512;
+
+  // Counts a tensor that goes into the stream, and gives the bytes of those before it that a far
+  // peer has not had the time to take: a window of the stream's takes a round trip. 0 of a near
+  // one, and of a stream without a window.
+  uint64_t CountEager(uint64_t bytes, Clock::time_point now);
+  // One that was counted goes another way.
+  void UncountEager(uint64_t bytes);
 
   // Tells the peer that it may let go what it holds under `ticket`. false: no messages go over this
   // link, or it has ended, or too many wait.
@@ -98,6 +108,10 @@ class Link {
   std::deque<uint64_t> unsent_;  // tickets to release
   std::deque<uint64_t> posted_;  // the last ones, the oldest first
   bool releases_ended_ = false;
+  std::mutex eager_mu_;
+  // Guarded by eager_mu_.
+  double eager_ahead_ = 0;  // bytes, at eager_since_
+  Clock::time_point eager_since_;
 };
 
 }  // namespace ar_grpc::protocol

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "third_party/ar_grpc/base/log.h"
+#include "third_party/ar_grpc/base/os.h"
 #include "third_party/ar_grpc/base/thread.h"
 #include "third_party/ar_grpc/fabric/registry.h"
 #include "third_party/ar_grpc/memory/segment.h"
@@ -204,6 +205,7 @@ StatusOr<Figures> Measure(fabric::Context* context) {
   // A page's first touch is no part of an operation.
   std::memset(area, 1, 2 * kAreaBytes);
   Figures figures = Assumed(context->name());
+  if (can.stream_window > 0) figures.credit_bytes = can.stream_window;
 
   std::shared_ptr<fabric::Registration> registration;
   std::unique_ptr<Reads> reads;
@@ -289,6 +291,9 @@ Figures MeasureTcp() {
   TakeStream(stream, &figures);
   if (offer.seen()) figures.offer_us = offer.us();
   if (copy.seen()) figures.copy_bytes_per_us = copy.Rate(static_cast<double>(kAreaBytes), 0);
+  if (const auto round_trip = QuickestRoundTrip(pair.from.get())) {
+    figures.round_trip_us = static_cast<double>(round_trip->count());
+  }
   // A release is a message like others.
   figures.message_us = figures.send.start_us + figures.receive.start_us;
   if (streams) {

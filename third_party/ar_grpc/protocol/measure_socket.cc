@@ -2,8 +2,8 @@
 
 #include "third_party/ar_grpc/protocol/measure_socket.h"
 
+#include <linux/tcp.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 

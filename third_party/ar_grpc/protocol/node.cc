@@ -73,6 +73,11 @@ void Node::AddLink(std::shared_ptr<Link> link) {
       }
     } else {
       paths_[link->address()] = link->fabric();
+      if (link->far_us() > 0) {
+        far_[link->address()] = link->far_us();
+      } else {
+        far_.erase(link->address());
+      }
       const auto found = untold_.find(link->peer());
       if (found != untold_.end()) {
         untold = std::move(found->second.tickets);
@@ -202,6 +207,11 @@ Status Node::TakeMessages(Link* link, size_t most, std::vector<Offers::Held>* re
 std::map<std::string, std::string> Node::Paths() {
   std::lock_guard<std::mutex> lock(mu_);
   return paths_;
+}
+
+std::map<std::string, double> Node::FarServers() {
+  std::lock_guard<std::mutex> lock(mu_);
+  return far_;
 }
 
 Counters Node::Count() {

@@ -105,6 +105,8 @@ class Node : public std::enable_shared_from_this<Node> {
 
   // The fabric of each server that this node has connected to, by address; the last one wins.
   std::map<std::string, std::string> Paths();
+  // Link::far_us of those of them that are far.
+  std::map<std::string, double> FarServers();
   Counters Count();
   void CountRendezvous(uint64_t bytes);
   void CountChunked(uint64_t bytes);
@@ -140,6 +142,7 @@ class Node : public std::enable_shared_from_this<Node> {
   std::vector<std::shared_ptr<Link>> links_;  // in the order in which they came
   std::map<NodeId, Untold> untold_;           // by server
   std::map<std::string, std::string> paths_;
+  std::map<std::string, double> far_;
   Counters counters_;
 };
 

@@ -145,7 +145,7 @@ void Receiver::Read(std::shared_ptr<Link> link, const Offer::Readable& from) {
   read.allocate = options_.allocate;
   read.most_copiers = options_.most_copiers;
   if (!link->connection()->capabilities().inline_get) {
-    read.parts = PlanReads(FiguresOf(link->fabric()));
+    read.parts = PlanReads(FiguresOf(link.get()));
   }
   StartOneSidedRead(std::move(read), [self = shared_from_this(), link = std::move(link)](
                                          const Status& status) { self->ReadEnded(link, status); });
@@ -172,12 +172,14 @@ void Receiver::ReadEnded(const std::shared_ptr<Link>& link, const Status& status
 ChunkPlan Receiver::ChunksOverStream() const {
   if (options_.chunks.has_value()) return *options_.chunks;
   const std::shared_ptr<Link> stream = options_.node->LinkToTell(sender_);
-  return PlanChunks(FiguresOf(stream == nullptr ? fabric::kTcp : stream->fabric()));
+  return PlanChunks(FiguresOf(stream.get()));
 }
 
-Figures Receiver::FiguresOf(const std::string& fabric) const {
+Figures Receiver::FiguresOf(const Link* link) const {
+  const std::string fabric = link == nullptr ? fabric::kTcp : link->fabric();
   const Selector* const selector = options_.node->selector();
-  return selector == nullptr ? Assumed(fabric) : selector->FiguresOf(fabric);
+  if (selector == nullptr) return Assumed(fabric);
+  return selector->FiguresOf(fabric, link == nullptr ? 0 : link->far_us());
 }
 
 void Receiver::FetchChunks(bool late) {

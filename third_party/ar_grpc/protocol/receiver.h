@@ -104,8 +104,9 @@ class Receiver : public std::enable_shared_from_this<Receiver> {
 
   void Read(std::shared_ptr<Link> link, const Offer::Readable& from);
   void ReadEnded(const std::shared_ptr<Link>& link, const Status& status);
-  // The figures by which the node chooses schemes, or assumed ones; never measures.
-  Figures FiguresOf(const std::string& fabric) const;
+  // The figures by which the node chooses schemes for what goes over `link`, nullptr for TCP; or
+  // assumed ones; never measures.
+  Figures FiguresOf(const Link* link) const;
   ChunkPlan ChunksOverStream() const;
   // By calls; `late`: as the memory could not be read, because the peer may have gone.
   void FetchChunks(bool late);

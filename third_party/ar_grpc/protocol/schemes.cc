@@ -41,11 +41,23 @@ double PipeUs(const Figures& figures, double bytes) {
          std::max(StreamUs(figures.send, bytes - first), StreamUs(figures.receive, bytes - first));
 }
 
+// What a tensor that goes through the stream waits for a peer that is far, behind what is ahead of
+// it: the first credits are there, and each of the others is a round trip away, less what is sent
+// meanwhile. One that takes no more of them than its descriptor would is never the cause of that.
+double CreditUs(const Figures& figures, const Situation& situation) {
+  if (situation.bytes <= kDescriptorBytes) return 0;
+  const double bytes =
+      static_cast<double>(situation.bytes) + static_cast<double>(situation.bytes_ahead);
+  const double credit = static_cast<double>(figures.credit_bytes);
+  if (bytes <= credit) return 0;
+  return std::max(figures.far_us - StreamUs(figures.send, credit), 0.0) * bytes / credit;
+}
+
 // A message whose bytes lie in the tensor at the end. It is parsed, and copied there, once all of
 // it has come.
-double DeliverUs(const Figures& figures, uint64_t size) {
-  const double bytes = static_cast<double>(size);
-  return PipeUs(figures, bytes) + bytes / figures.copy_bytes_per_us;
+double DeliverUs(const Figures& figures, const Situation& situation) {
+  const double bytes = static_cast<double>(situation.bytes);
+  return PipeUs(figures, bytes) + CreditUs(figures, situation) + bytes / figures.copy_bytes_per_us;
 }
 
 // One-sided, in parts. The thread that knows first begins alone; the others are woken.
@@ -55,7 +67,7 @@ double GetUs(const Figures& figures, uint64_t size) {
   const int copiers = CopiersFor(size);
   const double begun =
       std::min(bytes, copiers == 1 ? bytes : figures.wake_us * figures.get.bytes_per_us);
-  return figures.get.Us(begun, parts / copiers) +
+  return figures.far_us + figures.get.Us(begun, parts / copiers) +
          (bytes - begun) / figures.parallel_bytes_per_us[copiers - 1];
 }
 
@@ -79,10 +91,10 @@ class Eager final : public SchemeModel {
     return situation.bytes <= kEagerLimit;
   }
   double Cost(const Situation& situation, const Figures& figures) const override {
-    return AnswerUs(figures) + DeliverUs(figures, situation.bytes);
+    return AnswerUs(figures) + DeliverUs(figures, situation);
   }
   std::vector<uint64_t> Bends(const Figures& figures) const override {
-    return {kEagerLimit, figures.window_bytes};
+    return {kEagerLimit, figures.window_bytes, figures.credit_bytes, kDescriptorBytes};
   }
 };
 
@@ -125,11 +137,13 @@ class Chunked final : public SchemeModel {
     const double bytes = static_cast<double>(situation.bytes);
     const double call = 2 * MessageUs(figures) + figures.call_us;
     const double chunks = std::max(bytes / static_cast<double>(PlanChunks(figures).bytes), 1.0);
-    return AnswerUs(figures) + OfferUs(figures) + 2 * figures.wake_us + chunks * call +
-           DeliverUs(figures, situation.bytes);
+    // While the first is on its way others are, as many as PlanChunks has under way.
+    return AnswerUs(figures) + OfferUs(figures) + figures.far_us + 2 * figures.wake_us +
+           chunks * call + DeliverUs(figures, situation);
   }
   std::vector<uint64_t> Bends(const Figures& figures) const override {
-    return {PlanChunks(figures).bytes, figures.window_bytes};
+    return {PlanChunks(figures).bytes, figures.window_bytes, figures.credit_bytes,
+            kDescriptorBytes};
   }
 };
 
@@ -164,6 +178,20 @@ std::vector<uint64_t> Grid(const std::vector<const SchemeModel*>& schemes, const
   return sizes;
 }
 
+// The first of equals.
+Scheme Cheapest(const std::vector<const SchemeModel*>& schemes, const Figures& figures,
+                const Situation& situation) {
+  const SchemeModel* best = nullptr;
+  double least = std::numeric_limits<double>::infinity();
+  for (const SchemeModel* const model : schemes) {
+    const double cost = CostOrNever(*model, figures, situation);
+    if (best != nullptr && !(cost < least)) continue;
+    best = model;
+    least = cost;
+  }
+  return best->scheme();
+}
+
 std::string Bytes(uint64_t bytes) {
   constexpr std::array kUnits = {"B", "KiB", "MiB", "GiB"};
   double value = static_cast<double>(bytes);
@@ -189,18 +217,8 @@ const SchemeModel& ModelOf(Scheme scheme) {
 
 std::vector<Row> SchemeTable::Envelope(const std::vector<const SchemeModel*>& schemes,
                                        const Figures& figures, bool can_read, bool in_segment) {
-  // The first of equals.
   const auto cheapest = [&](uint64_t bytes) {
-    const Situation situation{bytes, can_read, in_segment};
-    const SchemeModel* best = nullptr;
-    double least = std::numeric_limits<double>::infinity();
-    for (const SchemeModel* const model : schemes) {
-      const double cost = CostOrNever(*model, figures, situation);
-      if (best != nullptr && !(cost < least)) continue;
-      best = model;
-      least = cost;
-    }
-    return best->scheme();
+    return Cheapest(schemes, figures, {bytes, can_read, in_segment});
   };
   const std::vector<uint64_t> grid = Grid(schemes, figures);
   std::vector<Row> rows = {{0, cheapest(0)}};
@@ -233,6 +251,7 @@ SchemeTable SchemeTable::Make(const Figures& figures) {
 }
 
 Scheme SchemeTable::Choose(const Situation& situation) const {
+  if (situation.bytes_ahead > 0) return Cheapest(AllSchemes(), figures_, situation);
   const std::vector<Row>& table = rows(situation.can_read, situation.in_segment);
   const auto next =
       std::upper_bound(table.begin(), table.end(), situation.bytes,

@@ -31,6 +31,9 @@ struct Situation {
   bool can_read = false;
   // The tensor lies in such memory.
   bool in_segment = false;
+  // Of tensors that went before it through the stream, and that a far peer has not taken yet
+  // (Link::CountEager).
+  uint64_t bytes_ahead = 0;
 };
 
 // The largest tensor that fits into one message: a protobuf is limited to 2 GiB, and the rest of
@@ -69,8 +72,9 @@ class SchemeTable {
   static std::vector<Row> Envelope(const std::vector<const SchemeModel*>& schemes,
                                    const Figures& figures, bool can_read, bool in_segment);
 
+  // By the rows, or by the costs themselves where bytes are ahead.
   Scheme Choose(const Situation& situation) const;
-  // Of increasing size; the first row starts at 0.
+  // With no bytes ahead. Of increasing size; the first row starts at 0.
   const std::vector<Row>& rows(bool can_read, bool in_segment) const {
     return rows_[can_read][in_segment];
   }

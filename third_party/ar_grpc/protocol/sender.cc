@@ -49,7 +49,9 @@ std::optional<Offer> Sender::TryOffer(const Ask& ask, SourceBuffer source,
   std::shared_ptr<Link> link;
   if (node_->exports() != nullptr) link = node_->LinkReadBy(ask.receiver);
   const bool in_segment = link != nullptr && node_->exports()->Contains(source.data, size);
-  Scheme scheme = choose_(link.get(), {size, link != nullptr, in_segment});
+  // Before it is known which way this one goes: many are answered at the same time.
+  const uint64_t ahead = link == nullptr ? 0 : link->CountEager(size, Link::Clock::now());
+  Scheme scheme = choose_(link.get(), {size, link != nullptr, in_segment, ahead});
 
   std::optional<Exports::Readable> readable;
   SourceBuffer offered = source;
@@ -70,6 +72,7 @@ std::optional<Offer> Sender::TryOffer(const Ask& ask, SourceBuffer source,
   if (!readable.has_value() && scheme != Scheme::kChunked && size <= kEagerLimit) {
     return std::nullopt;
   }
+  if (link != nullptr) link->UncountEager(size);
 
   Offer offer;
   offer.sender = node_->id();

@@ -11,6 +11,7 @@
 #include "tensorflow/core/distributed_runtime/rpc/grpc_tensor_coding.h"
 #include "tensorflow/core/framework/types.h"
 #include "tensorflow/core/platform/env.h"
+#include "third_party/ar_grpc/fabric/registry.h"
 #include "third_party/ar_grpc/protocol/rendezvous_messages.h"
 #include "third_party/ar_grpc/protocol/sender.h"
 #include "third_party/ar_grpc/tensorflow/ar_tensor_peer.h"
@@ -26,10 +27,12 @@ using tensorflow::Tensor;
 
 Sender SenderOf(const std::shared_ptr<Node>& node) {
   // Called within the Sender's call, which holds the node. Every node of runtime.h has a selector.
-  return Sender(
-      node, CpuArena::AllocateShared, [from = node.get()](const Link* link, const auto& situation) {
-        return from->selector()->Choose(link == nullptr ? "tcp" : link->fabric(), situation);
-      });
+  return Sender(node, CpuArena::AllocateShared,
+                [from = node.get()](const Link* link, const auto& situation) {
+                  return link == nullptr
+                             ? from->selector()->Choose(fabric::kTcp, /*far_us=*/0, situation)
+                             : from->selector()->Choose(link->fabric(), link->far_us(), situation);
+                });
 }
 
 // Offers `tensor` to who asks in `options`, if that is how it travels best.

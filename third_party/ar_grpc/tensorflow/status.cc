@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -74,11 +75,19 @@ std::string StatusText() {
   absl::StrAppend(&json, ",\"paths\":{");
   const char* comma = "";
   std::map<std::string, std::string> paths;
+  std::map<std::string, double> far;
   for (const auto& node : nodes) {
     for (const auto& [address, fabric] : node->Paths()) paths[address] = fabric;
+    for (const auto& [address, far_us] : node->FarServers()) far[address] = far_us;
   }
   for (const auto& [address, fabric] : paths) {
     absl::StrAppend(&json, comma, Quoted(address), ":", Quoted(fabric));
+    comma = ",";
+  }
+  absl::StrAppend(&json, "},\"far_us\":{");
+  comma = "";
+  for (const auto& [address, far_us] : far) {
+    absl::StrAppend(&json, comma, Quoted(address), ":", static_cast<int64_t>(far_us));
     comma = ",";
   }
   absl::StrAppend(&json, "}");

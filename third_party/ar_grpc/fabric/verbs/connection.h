@@ -8,13 +8,21 @@
 
 #include "third_party/ar_grpc/fabric/fabric.h"
 #include "third_party/ar_grpc/fabric/verbs/bounce_pool.h"
+#include "third_party/ar_grpc/fabric/verbs/flow_control.h"
 #include "third_party/ar_grpc/fabric/verbs/queue_pair.h"
+#include "third_party/ar_grpc/fabric/verbs/stream_frame.h"
 
 namespace ar_grpc::fabric::verbs {
 
 inline constexpr Capabilities kCapabilities = {
-    /*stream=*/true, /*get=*/true,         /*put=*/true,
-    /*map=*/false,   /*inline_get=*/false, /*pins=*/true, /*crosses_network=*/true};
+    /*stream=*/true,
+    /*get=*/true,
+    /*put=*/true,
+    /*map=*/false,
+    /*inline_get=*/false,
+    /*pins=*/true,
+    /*crosses_network=*/true,
+    /*stream_window=*/uint64_t{kDataWindow} * kFramePayload};
 
 // A queue pair as a Connection. An access that the peer's device refuses (memory whose registration
 // has ended, a key that nobody gave) gives kInvalidArgument, and breaks the connection: so do queue
