@@ -697,7 +697,8 @@ void ThreadsCarveExportAndDiscard() {
   ends = true;
   trims.join();
   Arena::Settle();
-  Eventually("all can go", [&] { return arena.Discard(0, 16 * kSlab); });
+  // A trim, whose clock is ahead, may have seen a run in use.
+  Eventually("all can go", [&] { return arena.Discard(0, 16 * kSlab, Later() + kLater); });
   Check(arena.record->Live().empty(), "none is left");
 }
 
