@@ -71,6 +71,13 @@ class Shuffler {
   std::vector<std::thread> threads_;
 };
 
+// Nothing is done when its call returns, and a stream has a window that a far peer is slow to open.
+Capabilities WithoutShortcuts(Capabilities can) {
+  can.inline_get = can.map = false;
+  can.stream_window = kStreamWindow;
+  return can;
+}
+
 Status HalfWay() { return Status(StatusCode::kUnavailable, "failed half-way"); }
 
 // The part that operations hold. Loopback's own Close waits for the peer's copies.
@@ -88,12 +95,7 @@ class HostileConnection final : public Connection {
   }
   ~HostileConnection() override { Close(nullptr); }
 
-  Capabilities capabilities() const override {
-    Capabilities can = stream().capabilities();
-    can.inline_get = can.map = false;
-    can.stream_window = kStreamWindow;
-    return can;
-  }
+  Capabilities capabilities() const override { return WithoutShortcuts(stream().capabilities()); }
   StatusOr<size_t> Write(const iovec* parts, int count) override {
     return stream().Write(parts, count);
   }
@@ -186,10 +188,7 @@ class HostileContext final : public testing::ForwardingContext {
 
   const char* name() const override { return "hostile"; }
   Capabilities capabilities() const override {
-    Capabilities can = ForwardingContext::capabilities();
-    can.inline_get = can.map = false;
-    can.stream_window = kStreamWindow;
-    return can;
+    return WithoutShortcuts(ForwardingContext::capabilities());
   }
   StatusOr<std::unique_ptr<Attachment>> Accept(AttachEvents events) override {
     return ForwardingContext::Accept(Wrapped(std::move(events)));
