@@ -167,7 +167,7 @@ void HandshakesBesideAStandingReactor(const std::string& fabric) {
   };
   // The first one makes what all of this process share, on the reactor.
   Channel(Settings(node), server.port()).AwaitReady(&queue);
-  Check(node->Paths()[address] == fabric, "over the fabric before");
+  Check(node->Paths()[address].fabric == fabric, "over the fabric before");
   {
     const StandingReactor standing;
     const auto plain = took([&] { Channel(Settings(nullptr), server.port()).AwaitReady(&queue); });
@@ -182,7 +182,7 @@ void HandshakesBesideAStandingReactor(const std::string& fabric) {
     const auto late = took([&] {
       Channel channel(Settings(node), server.port());
       channel.AwaitReady(&queue);
-      Check(node->Paths()[address] == "tcp", "over TCP");
+      Check(node->Paths()[address].fabric == "tcp", "over TCP");
     });
     Check(late > milliseconds(1000) && late < milliseconds(6000), "within the deadline");
     const auto closed = took([&] { Server(Settings(serving), &queue); });
@@ -191,7 +191,7 @@ void HandshakesBesideAStandingReactor(const std::string& fabric) {
   const auto after = took([&] {
     Channel channel(Settings(node), server.port());
     channel.AwaitReady(&queue);
-    Check(node->Paths()[address] == fabric, "over the fabric again");
+    Check(node->Paths()[address].fabric == fabric, "over the fabric again");
   });
   Check(after < milliseconds(2000), "at once");
 }

@@ -46,7 +46,7 @@ void OnAndOffBesideEachOther(const std::string& fabric) {
     const std::string address = "ipv4:127.0.0.1:" + std::to_string(on.port());
     Channel first(Settings(one), on.port());
     first.AwaitReady(&queue);
-    Check(Links(one) == 1 && one->Paths()[address] == fabric, "over the fabric");
+    Check(Links(one) == 1 && one->Paths()[address].fabric == fabric, "over the fabric");
     Channel second(Settings(other), on.port());
     second.AwaitReady(&queue);
     Check(Links(other) == 1 && Links(one) == 1, "another node, another connection");
@@ -75,7 +75,7 @@ void FabricsOfOneChannel(const std::string& fabric) {
     Server any(Settings(serving), &queue);
     Server narrow(Settings(serving, true, "tcp"), &queue);
     const auto path = [&](const Server& server) {
-      return node->Paths()["ipv4:127.0.0.1:" + std::to_string(server.port())];
+      return node->Paths()["ipv4:127.0.0.1:" + std::to_string(server.port())].fabric;
     };
     // Beside each other, of one node and to one server.
     Channel wide(Settings(node), any.port());

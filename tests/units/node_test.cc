@@ -49,7 +49,7 @@ void LinksOldestFirst() {
             world.server->LinkToTell(client) == nullptr &&
             world.client->LinkReadBy(server) == nullptr,
         "the other end's");
-  Check(world.client->Paths().at("server:1") == "two", "the last one wins");
+  Check(world.client->Paths().at("server:1").fabric == "two", "the last one wins");
   Check(world.client->Count().links == 3, "links");
   first.server->Close();
   Check(first.client->closed() && world.server->LinkReadBy(client) == second.server &&

@@ -396,10 +396,10 @@ void FarServersAreKnown() {
         "of a near peer nothing is counted");
   world.Disconnect(near);
   const Ends far = world.Connect("test", kFarUs);
-  Check(world.client->FarServers() == std::map<std::string, double>{{"server:1", kFarUs}}, "far");
+  Check(world.client->Paths().at("server:1").far_us == kFarUs, "far");
   world.Disconnect(far);
   const Ends again = world.Connect();
-  Check(world.client->FarServers().empty(), "the last one tells");
+  Check(world.client->Paths().at("server:1").far_us == 0, "the last one tells");
   world.Disconnect(again);
 }
 

@@ -72,12 +72,7 @@ void Node::AddLink(std::shared_ptr<Link> link) {
         if (one->peer() == link->peer() && IsRetired(*one)) retired.push_back(one);
       }
     } else {
-      paths_[link->address()] = link->fabric();
-      if (link->far_us() > 0) {
-        far_[link->address()] = link->far_us();
-      } else {
-        far_.erase(link->address());
-      }
+      paths_[link->address()] = {link->fabric(), link->far_us()};
       const auto found = untold_.find(link->peer());
       if (found != untold_.end()) {
         untold = std::move(found->second.tickets);
@@ -204,14 +199,9 @@ Status Node::TakeMessages(Link* link, size_t most, std::vector<Offers::Held>* re
   return status;
 }
 
-std::map<std::string, std::string> Node::Paths() {
+std::map<std::string, Node::Path> Node::Paths() {
   std::lock_guard<std::mutex> lock(mu_);
   return paths_;
-}
-
-std::map<std::string, double> Node::FarServers() {
-  std::lock_guard<std::mutex> lock(mu_);
-  return far_;
 }
 
 Counters Node::Count() {

@@ -103,10 +103,12 @@ class Node : public std::enable_shared_from_this<Node> {
   ClientMemory& clients() { return clients_; }
   LateHellos& late_hellos() { return late_hellos_; }
 
-  // The fabric of each server that this node has connected to, by address; the last one wins.
-  std::map<std::string, std::string> Paths();
-  // Link::far_us of those of them that are far.
-  std::map<std::string, double> FarServers();
+  // How each server that this node has connected to is reached, by address: its last link's.
+  struct Path {
+    std::string fabric;
+    double far_us = 0;  // Link::far_us
+  };
+  std::map<std::string, Path> Paths();
   Counters Count();
   void CountRendezvous(uint64_t bytes);
   void CountChunked(uint64_t bytes);
@@ -141,8 +143,7 @@ class Node : public std::enable_shared_from_this<Node> {
   // The rest is guarded by mu_.
   std::vector<std::shared_ptr<Link>> links_;  // in the order in which they came
   std::map<NodeId, Untold> untold_;           // by server
-  std::map<std::string, std::string> paths_;
-  std::map<std::string, double> far_;
+  std::map<std::string, Path> paths_;
   Counters counters_;
 };
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "third_party/ar_grpc/mpi/channel.h"
 #include "third_party/ar_grpc/protocol/node.h"
 #include "third_party/ar_grpc/tensorflow/cpu_arena.h"
@@ -53,6 +54,16 @@ protocol::Counters Sum(const std::vector<std::shared_ptr<protocol::Node>>& nodes
   return sum;
 }
 
+// The last node that has connected to a server tells how it is reached.
+std::map<std::string, protocol::Node::Path> Paths(
+    const std::vector<std::shared_ptr<protocol::Node>>& nodes) {
+  std::map<std::string, protocol::Node::Path> paths;
+  for (const auto& node : nodes) {
+    for (const auto& [address, path] : node->Paths()) paths[address] = path;
+  }
+  return paths;
+}
+
 std::string StatusText() {
   const std::vector<std::shared_ptr<protocol::Node>> nodes = protocol::AllNodes();
   const protocol::Counters counters = Sum(nodes);
@@ -72,25 +83,15 @@ std::string StatusText() {
       ",\"cleanups\":{\"piggybacked\":", Cleanups().piggybacked.load(),
       ",\"called\":", Cleanups().called.load(), ",\"calls_made\":", Cleanups().calls_made.load(),
       "}");
-  absl::StrAppend(&json, ",\"paths\":{");
-  const char* comma = "";
-  std::map<std::string, std::string> paths;
-  std::map<std::string, double> far;
-  for (const auto& node : nodes) {
-    for (const auto& [address, fabric] : node->Paths()) paths[address] = fabric;
-    for (const auto& [address, far_us] : node->FarServers()) far[address] = far_us;
+  std::vector<std::string> fabrics;
+  std::vector<std::string> far;
+  for (const auto& [address, path] : Paths(nodes)) {
+    fabrics.push_back(absl::StrCat(Quoted(address), ":", Quoted(path.fabric)));
+    if (path.far_us == 0) continue;
+    far.push_back(absl::StrCat(Quoted(address), ":", static_cast<int64_t>(path.far_us)));
   }
-  for (const auto& [address, fabric] : paths) {
-    absl::StrAppend(&json, comma, Quoted(address), ":", Quoted(fabric));
-    comma = ",";
-  }
-  absl::StrAppend(&json, "},\"far_us\":{");
-  comma = "";
-  for (const auto& [address, far_us] : far) {
-    absl::StrAppend(&json, comma, Quoted(address), ":", static_cast<int64_t>(far_us));
-    comma = ",";
-  }
-  absl::StrAppend(&json, "}");
+  absl::StrAppend(&json, ",\"paths\":{", absl::StrJoin(fabrics, ","), "},\"far_us\":{",
+                  absl::StrJoin(far, ","), "}");
   if (const CpuArena* const arena = CpuArena::Get()) {
     const CpuArena::Counters memory = arena->counters();
     absl::StrAppend(&json, ",\"arena\":{\"size\":", memory.size, ",\"in_use\":", memory.in_use,
