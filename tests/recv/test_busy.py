@@ -124,3 +124,38 @@ def test_a_variant_that_takes_long_to_encode_stalls_no_other(
     third = sorted(waits)[-3]
     print(f"a step {step:.3f} s, third longest wait {third:.3f} s of {len(waits)}")
     assert third < step / 4, f"{third:.3f} s of {step:.3f} s"
+
+
+# --- a poller that allocates ----------------------------------------------------------------------
+
+
+def test_a_tensor_that_waits_for_memory_stalls_no_other(new_ar_cluster: ClusterFactory) -> None:
+    """TensorFlow's own pool waits ten seconds for memory: not in the thread that polls."""
+    limit, held, more = 256, 192, 128  # MiB
+    env = {"TF_CPU_ALLOCATOR_USE_BFC": "1", "TF_CPU_BFC_MEM_LIMIT_IN_MB": str(limit)}
+    cluster = new_ar_cluster({"AR_GRPC_FABRICS": "shm"}, envs={WORKER: env}, ps=1, worker=1)
+    with session_at(cluster.target(), 60) as session:
+        with tf.device(task_device(WORKER)):
+            kept = tf.compat.v1.get_variable(
+                "kept", [held * MIB // 8], tf.float64, tf.compat.v1.ones_initializer()
+            )
+        with tf.device(task_device(PS)):
+            small = tf.random.uniform([16])
+        with tf.device(task_device(WORKER)):
+            here = tf.reduce_sum(small)
+        few = session.make_callable(here)
+        large = session.make_callable(large_step((PS, WORKER), more))
+        session.run(kept.initializer)
+        for _ in range(20):
+            few()
+        began, waits = time.monotonic(), []
+        loop = Loop(large)
+        while loop.is_alive():
+            asked = time.monotonic()
+            few()
+            waits.append(time.monotonic() - asked)
+        error = loop.outcome()
+        waited = loop.failed_at - began
+    assert isinstance(error, tf.errors.ResourceExhaustedError), error
+    print(f"waited {waited:.1f} s for memory, a small step {max(waits):.3f} s of {len(waits)}")
+    assert waited > 8 and max(waits) < waited / 4

@@ -4,8 +4,10 @@
 
 #include <cstdint>
 
+#include "tensorflow/core/framework/device_base.h"
 #include "tensorflow/core/framework/types.h"
 #include "tensorflow/core/platform/tstring.h"
+#include "tensorflow/tsl/framework/allocator.h"
 
 namespace ar_grpc {
 
@@ -25,6 +27,14 @@ bool EncodesOnPoller(const TensorChannel& channel, bool is_dead, const tensorflo
   }
   if (tensor.TotalBytes() <= kLargestOnPoller) return true;
   return tensorflow::DataTypeCanUseMemcpy(tensor.dtype()) && !channel.MayTakeLong(tensor);
+}
+
+bool MayWaitForMemory(const tensorflow::TensorResponse& response) {
+  // Not of its attributes, which it keeps to itself. A device whose default memory is another's has
+  // pools, also for the host's memory that it copies from.
+  tensorflow::DeviceBase* const device = response.device();
+  return device == nullptr ||
+         device->GetAllocator(tensorflow::AllocatorAttributes()) != tsl::cpu_allocator_base();
 }
 
 }  // namespace ar_grpc

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 
+#include "tensorflow/core/distributed_runtime/tensor_coding.h"
 #include "tensorflow/core/framework/tensor.h"
 #include "third_party/ar_grpc/tensorflow/tensor_channel.h"
 
@@ -16,6 +17,11 @@ inline constexpr size_t kLargestOnPoller = 64 * 1024;
 // Whether the response to a RecvTensor request with `tensor` is made by `channel` in little time
 // whatever its size: because it is small, or its bytes are referred to and not copied.
 bool EncodesOnPoller(const TensorChannel& channel, bool is_dead, const tensorflow::Tensor& tensor);
+
+// Whether the allocator of the tensor in this response, which has been initialized with its device,
+// may wait until memory is freed: TensorFlow's pools do, for up to ten seconds (bfc_allocator.cc).
+// The default allocator of CPUs does not.
+bool MayWaitForMemory(const tensorflow::TensorResponse& response);
 
 }  // namespace ar_grpc
 
