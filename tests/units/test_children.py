@@ -102,24 +102,3 @@ def test_no_more_than_wanted_run_at_a_time(
     ]
     counts = {line for line in said if line.isdigit()}
     assert "2" in counts and counts <= {"1", "2"}
-
-
-def test_one_with_a_place_of_its_own_runs_beside_the_others(tmp_path: Path) -> None:
-    """Two of which one starts when the other has ended, and not in a place of theirs."""
-    here = tmp_path / "here"
-    here.mkdir()
-    names = ["beside-0", "beside-1", *(f"program{number}" for number in range(4))]
-    commands = [
-        children.Command(
-            [sys.executable, "-c", TAKES_PART, str(here), name],
-            os.environ,
-            tmp_path / name,
-            name,
-            own_place=name.startswith("beside"),
-        )
-        for name in names
-    ]
-    ends = children.run(commands, at_once=1)
-    assert [end.status for end in ends] == [0] * 6
-    counts = {(tmp_path / name).read_text().strip() for name in names}
-    assert "2" in counts and counts <= {"1", "2"}

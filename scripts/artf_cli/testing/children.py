@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -27,8 +27,6 @@ class Command:
     env: Mapping[str, str]
     log: Path | None = None
     title: str = ""
-    #: It has a place of its own beside those that run at a time.
-    own_place: bool = False
 
 
 class Ended(NamedTuple):
@@ -97,8 +95,7 @@ class _Child:
 def run(
     commands: Sequence[Command], deadline: float | None = None, at_once: int = sys.maxsize
 ) -> list[Ended]:
-    """How commands ended. They start in their order: at most `at_once` at a time, and beside these
-    one of those that have a place of their own.
+    """How commands ended. They start in their order, at most `at_once` at a time.
 
     When this process is interrupted, or `deadline` (of time.monotonic) passes, each gets time to
     take down its fixtures. Raises OutOfTime for the latter, also of those that had yet to start.
@@ -112,7 +109,7 @@ def run(
                 return [child.ended for _, child in sorted(running.items()) if child.ended]
             if deadline is not None and time.monotonic() > deadline:
                 raise OutOfTime(sorted([*late, *waiting]))
-            for place in _next(commands, waiting, late, at_once):
+            for place in list(waiting)[: at_once - len(late)]:
                 running[place] = _Child(waiting.pop(place))
             time.sleep(_POLL_S)
     except BaseException as error:
@@ -127,21 +124,6 @@ def run(
     finally:
         for child in running.values():
             child.kill()
-
-
-def _next(
-    commands: Sequence[Command], waiting: Iterable[int], running: Iterable[int], at_once: int
-) -> list[int]:
-    """The places of those that start now, beside those that run."""
-    room = {False: at_once, True: 1}
-    for place in running:
-        room[commands[place].own_place] -= 1
-    found = []
-    for place in waiting:
-        if room[commands[place].own_place] > 0:
-            room[commands[place].own_place] -= 1
-            found.append(place)
-    return found
 
 
 def _start(command: Command) -> subprocess.Popen[bytes]:

@@ -26,9 +26,9 @@ from artf_cli.testing.suites import (
 
 _OVERWRITE_FREED = "glibc.malloc.perturb=165"
 _NO_TESTS_COLLECTED = 5
-#: Suites that run at the same time, at most, beside one with a place of its own: most of them wait
-#: for servers a third of their time.
-_AT_ONCE = max(2, len(os.sched_getaffinity(0)))
+#: Suites that run at the same time, at most: they wait for servers and for time limits a third of
+#: their time.
+_AT_ONCE = len(os.sched_getaffinity(0)) + 1
 
 
 @dataclass
@@ -152,7 +152,7 @@ def _command(
     words += [f"--junitxml={root / 'report.xml'}", f"--left-out={root / 'left-out.json'}"]
     words += [f"--parts={','.join(suite.parts)}", *arguments]
     log = root / "output" if apart else None
-    return children.Command(words, env, log, f"suite {suite.name}", suite.own_place)
+    return children.Command(words, env, log, f"suite {suite.name}")
 
 
 def _add(suite: Suite, root: Path, status: int, own: bool, result: Result) -> None:

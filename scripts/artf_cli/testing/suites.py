@@ -23,8 +23,6 @@ class Suite:
     perturbed: bool = False
     #: Neighbours in the table with the same word here run side by side.
     together: str = ""
-    #: Side by side with others it has a place of its own: it is long, and waits much.
-    own_place: bool = False
     #: The parts of `--full` that have its tests; those without a marker `part` are in the first.
     parts: tuple[str, ...] = ("base",)
 
@@ -33,7 +31,7 @@ class Suite:
         return f"tests/{self.name.replace('-', '_')}"
 
 
-# In this order: cheap first.
+# In this order: cheap first; of those side by side the long ones, so that none is left over.
 SUITES = (
     # The longest of the cheap ones.
     Suite("units", NOTHING, together="cheap"),
@@ -43,7 +41,7 @@ SUITES = (
     # Each rank polls: beside others it would only wait.
     Suite("mpi", NOTHING),
     # In virtual hosts, whose kernel it builds first: others need it, too. The longest one.
-    Suite("verbs", NOTHING, together="built", own_place=True, parts=("verbs",)),
+    Suite("verbs", NOTHING, together="built", parts=("verbs",)),
     Suite(
         "containers",
         together="built",
@@ -61,12 +59,12 @@ SUITES = (
     ),
     # It waits for time limits most of the time. The virtual hosts' kernel is there by then.
     Suite("faults", installed=True, perturbed=True, together="built", parts=("servers",)),
-    Suite("tf2", installed=True, perturbed=True, together="built", parts=("servers",)),
-    Suite("clusters", together="built"),
     Suite("mpi-servers", installed=True, perturbed=True, together="built", parts=("servers",)),
-    Suite("grpc-suites", GRPC_SUITES, perturbed=True, together="built"),
     # In virtual hosts, too.
     Suite("matrix", installed=True, perturbed=True, together="built", parts=("matrix",)),
+    Suite("tf2", installed=True, perturbed=True, together="built", parts=("servers",)),
+    Suite("grpc-suites", GRPC_SUITES, perturbed=True, together="built"),
+    Suite("clusters", together="built"),
     # It builds its own wheel.
     Suite("sanitized", NOTHING, parts=("sanitized",)),
 )
