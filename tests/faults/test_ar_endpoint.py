@@ -120,6 +120,8 @@ def test_forced_fabric_that_no_longer_reaches(new_ar_cluster: ClusterFactory) ->
     with session_at(cluster.target()) as session:
         step = large_step((PS, WORKER), 1)
         assert session.run(step) == 0.0
+        # A call while no server is there would leave its own reason for the next one.
+        assert eventually(lambda: cluster[PS].status()["cleanups"]["called"] == 1, LATE)
         envs[PS]["AR_GRPC_FABRICS"] = "tcp"
         cluster.restart(PS)
         began = time.monotonic()
