@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, Callable
 
 import pytest
 import tensorflow as tf
@@ -84,6 +84,23 @@ def test_tensors_are_released_beside_a_busy_stream(pair: Cluster, way: tuple[str
 # --- a poller that encodes ------------------------------------------------------------------------
 
 
+def small_step(session: Any) -> Callable[[], Any]:
+    """Brings a tensor of 64 bytes; the first ones have run."""
+    with tf.device(task_device(PS)):
+        small = tf.random.uniform([16])
+    with tf.device(task_device(WORKER)):
+        step: Callable[[], Any] = session.make_callable(tf.reduce_sum(small))
+    for _ in range(20):
+        step()
+    return step
+
+
+def seconds_of(step: Callable[[], Any]) -> float:
+    began = time.monotonic()
+    step()
+    return time.monotonic() - began
+
+
 def large_variant(size: int) -> Any:
     """A list of one tensor of `size` bytes: nothing in the variant's own size shows it."""
     value = tf.random.uniform([], dtype=tf.float64)
@@ -99,24 +116,18 @@ def test_a_variant_that_takes_long_to_encode_stalls_no_other(
     cluster = new_ar_cluster({"AR_GRPC_FABRICS": "shm"}, ps=1, worker=1)
     with session_at(cluster.target(), 60) as session:
         with tf.device(task_device(PS)):
-            small = tf.random.uniform([16])
             made = large_variant(192 * MIB)
         with tf.device(task_device(WORKER)):
-            here = tf.reduce_sum(small)
             element = tf.raw_ops.TensorListGetItem(
                 input_handle=made, index=0, element_shape=[-1], element_dtype=tf.float64
             )
             wrong = element[0] - element[-1]
-        few = session.make_callable(here)
-        for _ in range(20):
-            few()
+        few = small_step(session)
         loop = Loop(callable_of(session, wrong))
         loop.wait_steps(1)
         began, first, waits = time.monotonic(), loop.steps, []
         while loop.steps < first + 4 and loop.error is None:
-            asked = time.monotonic()
-            few()
-            waits.append(time.monotonic() - asked)
+            waits.append(seconds_of(few))
         step = (time.monotonic() - began) / (loop.steps - first)
         assert loop.finish() is None
     # A poller that encodes stalls some small step in each of the four large ones; a machine that is
@@ -139,21 +150,13 @@ def test_a_tensor_that_waits_for_memory_stalls_no_other(new_ar_cluster: ClusterF
             kept = tf.compat.v1.get_variable(
                 "kept", [held * MIB // 8], tf.float64, tf.compat.v1.ones_initializer()
             )
-        with tf.device(task_device(PS)):
-            small = tf.random.uniform([16])
-        with tf.device(task_device(WORKER)):
-            here = tf.reduce_sum(small)
-        few = session.make_callable(here)
         large = session.make_callable(large_step((PS, WORKER), more))
         session.run(kept.initializer)
-        for _ in range(20):
-            few()
+        few = small_step(session)
         began, waits = time.monotonic(), []
         loop = Loop(large)
         while loop.is_alive():
-            asked = time.monotonic()
-            few()
-            waits.append(time.monotonic() - asked)
+            waits.append(seconds_of(few))
         error = loop.outcome()
         waited = loop.failed_at - began
     assert isinstance(error, tf.errors.ResourceExhaustedError), error
