@@ -31,7 +31,8 @@ class Suite:
         return f"tests/{self.name.replace('-', '_')}"
 
 
-# In this order: cheap first; of those side by side the long ones, so that none is left over.
+# In this order. The cheap ones come first, since they fail soonest. Of those that run side by side
+# the short ones come last, so that no long one runs alone at the end.
 SUITES = (
     # The longest of the cheap ones.
     Suite("units", NOTHING, together="cheap"),
