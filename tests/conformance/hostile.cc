@@ -71,7 +71,8 @@ class Shuffler {
   std::vector<std::thread> threads_;
 };
 
-// Nothing is done when its call returns, and a stream has a window that a far peer is slow to open.
+// Takes away what completes within the call that asks for it, and gives the stream a window, as
+// fabrics between hosts have.
 Capabilities WithoutShortcuts(Capabilities can) {
   can.inline_get = can.map = false;
   can.stream_window = kStreamWindow;
