@@ -64,13 +64,13 @@ StatusOr<bool> Link::ArmWrite() {
   return connection_->ArmWrite();
 }
 
-uint64_t Link::WindowToCount() const {
+uint64_t Link::FarWindow() const {
   if (far_us() == 0 || connection_ == nullptr) return 0;
   return connection_->capabilities().stream_window;
 }
 
 uint64_t Link::CountEager(uint64_t bytes, Clock::time_point now) {
-  const uint64_t window = WindowToCount();
+  const uint64_t window = FarWindow();
   if (window == 0) return 0;
   std::lock_guard<std::mutex> lock(eager_mu_);
   const double passed = std::chrono::duration<double, std::micro>(now - eager_since_).count();
@@ -86,7 +86,7 @@ uint64_t Link::CountEager(uint64_t bytes, Clock::time_point now) {
 }
 
 void Link::UncountEager(uint64_t bytes) {
-  if (WindowToCount() == 0) return;
+  if (FarWindow() == 0) return;
   std::lock_guard<std::mutex> lock(eager_mu_);
   eager_ahead_ = std::max(eager_ahead_ - static_cast<double>(bytes), 0.0);
 }

@@ -97,8 +97,8 @@ class Link {
   bool closed() const;
 
  private:
-  // The stream's window where the peer is so far that it is worth counting; else 0.
-  uint64_t WindowToCount() const;
+  // The window of the stream to a far peer, in bytes; 0 for a near peer, or a stream without one.
+  uint64_t FarWindow() const;
   // Sends what waits; false when there is no room, and then the peer wakes this end.
   StatusOr<bool> FlushLocked();
 

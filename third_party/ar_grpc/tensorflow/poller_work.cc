@@ -30,8 +30,9 @@ bool EncodesOnPoller(const TensorChannel& channel, bool is_dead, const tensorflo
 }
 
 bool MayWaitForMemory(const tensorflow::TensorResponse& response) {
-  // Not of its attributes, which it keeps to itself. A device whose default memory is another's has
-  // pools, also for the host's memory that it copies from.
+  // The tensor's own allocator is private to the response, so the device's default one is asked
+  // for. A device whose default is not a CPU's, as a GPU, has pools for its memory and for the
+  // host's that it copies from.
   tensorflow::DeviceBase* const device = response.device();
   return device == nullptr ||
          device->GetAllocator(tensorflow::AllocatorAttributes()) != tsl::cpu_allocator_base();

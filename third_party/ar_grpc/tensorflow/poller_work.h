@@ -18,9 +18,9 @@ inline constexpr size_t kLargestOnPoller = 64 * 1024;
 // whatever its size: because it is small, or its bytes are referred to and not copied.
 bool EncodesOnPoller(const TensorChannel& channel, bool is_dead, const tensorflow::Tensor& tensor);
 
-// Whether the allocator of the tensor in this response, which has been initialized with its device,
-// may wait until memory is freed: TensorFlow's pools do, for up to ten seconds (bfc_allocator.cc).
-// The default allocator of CPUs does not.
+// Whether parsing `response` may wait until memory is freed: then no poller's thread may parse it.
+// TensorFlow's pools of memory wait for up to ten seconds (bfc_allocator.cc); the default allocator
+// of CPUs fails at once. `response` must know its device (TensorResponse::InitAlloc).
 bool MayWaitForMemory(const tensorflow::TensorResponse& response);
 
 }  // namespace ar_grpc

@@ -54,7 +54,8 @@ protocol::Counters Sum(const std::vector<std::shared_ptr<protocol::Node>>& nodes
   return sum;
 }
 
-// The last node that has connected to a server tells how it is reached.
+// How servers are reached, by address. Where several nodes have connected to one server, the path
+// is that of the last of them in `nodes`: fabric and distance belong to one link.
 std::map<std::string, protocol::Node::Path> Paths(
     const std::vector<std::shared_ptr<protocol::Node>>& nodes) {
   std::map<std::string, protocol::Node::Path> paths;
