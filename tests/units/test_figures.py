@@ -61,6 +61,22 @@ def folder(tmp_path: Path, wheel: Path, monkeypatch: pytest.MonkeyPatch) -> Path
     return tmp_path / "raw"
 
 
+def test_rows_and_their_tables_are_written_together(
+    folder: Path, wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a run that is cut short leaves rows that the page does not show."""
+    page = tmp_path / "measured.md"
+    page.write_text(PAGE)
+    for name, value in {"FOLDER": folder, "PAGE": page, "PAGES": (page,)}.items():
+        monkeypatch.setattr(figures, name, value)
+    rows, _ = record.read(folder / "recv.json")
+    figures.write(tmp_path / "elsewhere" / "recv.json", rows[:1], made(wheel))
+    assert page.read_text() == PAGE
+    figures.write(folder / "recv.json", rows, made(wheel))
+    assert page.read_text() == figures.render(PAGE, folder, page)
+    assert "stale" not in page.read_text()
+
+
 def test_tables_come_from_rows(folder: Path, wheel: Path) -> None:
     text = figures.render(f"above\n{PAGE}below\n", folder)
     assert text.startswith("above\n<!-- record: recv.json -->\n[recv.json](measured/recv.json)")

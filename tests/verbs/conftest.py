@@ -60,4 +60,4 @@ def fault_times(request: pytest.FixtureRequest) -> Iterator[FaultTimes]:
     if request.config.getoption("--record-faults"):
         if request.session.testsfailed:
             pytest.fail("the times after faults are not kept, since tests have failed")
-        record.write(figures.FOLDER / "faults.json", times.rows, made)
+        figures.write(figures.FOLDER / "faults.json", times.rows, made)

@@ -62,7 +62,7 @@ def all_rows(
     assert done.status == 0, done.stdout + done.stderr
     found: list[dict[str, Any]] = json.loads((folder / "rows.json").read_text())
     if pytestconfig.getoption("--record-requests"):
-        record.write(figures.FOLDER / "requests.json", found, made)
+        figures.write(figures.FOLDER / "requests.json", found, made)
     return found
 
 

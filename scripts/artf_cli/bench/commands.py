@@ -285,14 +285,13 @@ def bench_all(
     chosen = parts or tuple(everything.PARTS)
     for path in everything.run(lab, built, wheels, output, command_line(), chosen):
         out.print(f"raw rows: {path}", soft_wrap=True)
-    if output.resolve() == figures.FOLDER:
-        _render_pages()
 
 
 @bench_group.command(name="render")
 def bench_render() -> None:
     """Writes the tables of figures in docs/ anew from the raw rows in docs/measured."""
-    _render_pages()
+    for page in figures.render_pages():
+        out.print(f"tables: {page}", soft_wrap=True)
 
 
 def _measured_on(base: str, python: str | None) -> tuple[Path, record.Record]:
@@ -300,12 +299,6 @@ def _measured_on(base: str, python: str | None) -> tuple[Path, record.Record]:
     built = build.build(base, python).wheel
     installed = venv.make(built)
     return installed, record.record(built, command_line())
-
-
-def _render_pages() -> None:
-    for page in figures.PAGES:
-        page.write_text(figures.render(page.read_text(), page=page))
-        out.print(f"tables: {page}", soft_wrap=True)
 
 
 def deliver(
@@ -317,7 +310,7 @@ def deliver(
 ) -> None:
     """Writes the rows with their record to `output`, and as the result object or by `render`."""
     if output:
-        record.write(output, rows, made)
+        figures.write(output, rows, made)
         note(f"raw rows: {output}")
     if as_json:
         emit_json({"rows": rows, "record": made})

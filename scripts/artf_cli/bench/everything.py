@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from artf_cli.bench import allreduce, recommender, record, recv, train
+from artf_cli.bench import allreduce, figures, recommender, record, recv, train
 from artf_cli.cluster import STRATEGY
 from artf_cli.console import stage
 from artf_cli.variants import AR, MPI, MPIS, STOCK
@@ -127,7 +127,7 @@ def run(
     command: Sequence[str],
     parts: Sequence[str] = tuple(PARTS),
 ) -> list[Path]:
-    """Measures `parts` and writes their rows into `folder`; returns the files.
+    """Measures `parts` and writes their rows into `folder` with `figures.write`; returns the files.
 
     `wheel` and `wheels` are the wheels of `lab`, and `command` the command line, for the record.
     """
@@ -136,5 +136,5 @@ def run(
         with stage(f"measure {name}"):
             made = record.record(wheel, command, wheels)
             files.append(folder / f"{name}.json")
-            record.write(files[-1], PARTS[name](lab), made)
+            figures.write(files[-1], PARTS[name](lab), made)
     return files

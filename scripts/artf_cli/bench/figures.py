@@ -1,8 +1,8 @@
 """The tables of docs/measured.md and docs/protocols.md, made from the raw rows in docs/measured/.
 
 A table stands between `<!-- table: NAME -->` and `<!-- end -->`, and the record of a file of rows
-between `<!-- record: FILE -->` and `<!-- end -->`. What is between them is written by
-`scripts/artf bench render` and by nobody else.
+between `<!-- record: FILE -->` and `<!-- end -->`. What is between them is written here, when rows
+are, or by `scripts/artf bench render`, and by nobody else.
 """
 
 from __future__ import annotations
@@ -355,3 +355,20 @@ def render(text: str, folder: Path = FOLDER, page: Path = PAGE) -> str:
                 f"add the lines <!-- {kind}: {name} --> and {_END}",
             )
     return new
+
+
+def render_pages() -> Sequence[Path]:
+    """Writes the tables of all pages anew from the rows in docs/measured/; returns the pages."""
+    for page in PAGES:
+        page.write_text(render(page.read_text(), FOLDER, page))
+    return PAGES
+
+
+def write(path: Path, rows: Rows, made: record.Record) -> None:
+    """`record.write`, and where `path` lies in docs/measured/ the pages' tables with it.
+
+    Both at once, so that no run, and none that is cut short, leaves rows that a page does not show.
+    """
+    record.write(path, rows, made)
+    if path.resolve().parent == FOLDER:
+        render_pages()
