@@ -12,6 +12,7 @@ from elftools.elf.dynamic import DynamicSection
 from elftools.elf.elffile import ELFFile
 
 from artf_cli import fetch, pins
+from common.elf import symbols
 from common.repeated import few
 
 FRAMEWORK, CC = "libtensorflow_framework.so.2", "libtensorflow_cc.so.2"
@@ -29,16 +30,6 @@ def dynamic(path: Path, tag: str) -> list[str]:
         section = ELFFile(stream).get_section_by_name(".dynamic")
         assert isinstance(section, DynamicSection)
         return [getattr(t, key) for t in section.iter_tags() if t.entry.d_tag == tag]
-
-
-def symbols(path: Path, *, defined: bool) -> dict[str, str]:
-    """Name → nm's letter for its type, of the dynamic symbols that `path` defines or wants."""
-    which = "--defined-only" if defined else "--undefined-only"
-    # A second for TensorFlow's 200,000, over which pyelftools takes a minute.
-    command = ["nm", "--dynamic", which, "--format=posix", "--without-symbol-versions", str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    lines = (line.split() for line in done.stdout.splitlines())
-    return {name: letter for name, letter, *_ in lines}
 
 
 def demangled(names: list[str]) -> list[str]:
