@@ -545,7 +545,7 @@ def test_huge_to_a_stock_peer(new_ar_cluster: ClusterFactory) -> None:
 @pytest.mark.parametrize(
     ("fabric", "steps"),
     [
-        *((fabric, 2000) for fabric in ("shm", "tcp")),
+        *((fabric, 6000) for fabric in ("shm", "tcp")),
         *(
             pytest.param(fabric, 100000, marks=[pytest.mark.slow, pytest.mark.timeout(1200)])
             for fabric in ("shm", "tcp")
