@@ -6,12 +6,14 @@ import os
 import re
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
 
 from artf_cli import build, sanitizers, venv
 from artf_cli.paths import REPO
+from common.elf import symbols
 
 BROKEN = """
 #include <limits>
@@ -62,12 +64,21 @@ def test_what_a_library_does_wrong_in_python_is_reported(
 @pytest.mark.timeout(5400)
 @pytest.mark.parametrize("suite", ["recv", "tf2", "faults"])
 def test_nothing_is_reported_in_a_suite(suite: str, tmp_path: Path) -> None:
-    python = venv.make(build.sanitized(), "runtime-tests")
-    env = {**os.environ, "PYTHONPATH": "", **sanitizers.environment(tmp_path)}
+    wheel = build.sanitized()
+    with zipfile.ZipFile(wheel) as archive:
+        library = Path(archive.extract("tensorflow/libtensorflow_ar.so", tmp_path / "wheel"))
+    # Else nothing would be reported, whatever is wrong.
+    called = symbols(library, defined=False)
+    assert {"__asan_init", "__asan_report_load8", "__asan_report_store8"} <= set(called)
+    assert any(name.startswith("__ubsan_handle_") for name in called)
+    python = venv.make(wheel, "runtime-tests")
+    reports = tmp_path / "reports"
+    reports.mkdir()
+    env = {**os.environ, "PYTHONPATH": "", **sanitizers.environment(reports)}
     command = [str(python), "-m", "pytest", f"tests/{suite}", "-p", "no:cacheprovider"]
     # A virtual host has no room for AddressSanitizer's shadow.
     command += ["-m", "not virtual_host"]
     done = subprocess.run(command, cwd=REPO, env=env)
-    found = sanitizers.reported(tmp_path)
+    found = sanitizers.reported(reports)
     assert not found, "\n\n".join(found)
     assert done.returncode == 0
