@@ -127,7 +127,7 @@ def test_forced_fabric_that_no_longer_reaches(new_ar_cluster: ClusterFactory) ->
         began = time.monotonic()
         with pytest.raises(tf.errors.UnavailableError, match="AR_GRPC_FABRICS=shm allows no tcp"):
             session.run(step)
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < LATE
         envs[PS]["AR_GRPC_FABRICS"] = "shm"
         cluster.restart(PS)  # a session's close waits for its tasks
 
