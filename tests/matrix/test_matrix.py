@@ -23,9 +23,8 @@ _REFUSED = {(entry.path, entry.case): entry for entry in NOT_OFFERED}
 
 
 #: Of a path those that run each time; all do over shared memory, without an entry. Stock shows that
-#: the table can tell it from ours. Over TCP tests/recv and tests/faults have what is not here; in a
-#: virtual host or over MPI it is small, large, and cut off. Strategies train over MPI in
-#: tests/mpi_servers.
+#: the table can tell it from ours. Over TCP are those in which a tensor's way differs; in a virtual
+#: host or over MPI it is small, large, and cut off. Strategies train over MPI in tests/mpi_servers.
 _QUICK = {
     "grpc": frozenset({"scalars", "large", "strings", "cancel", "peer killed"}),
     "grpc+ar/tcp": frozenset(
@@ -36,6 +35,10 @@ _QUICK = {
             "strings",
             "variants",
             "several receivers",
+            "sender first",
+            "receiver first",
+            "dead tensors",
+            "eager remote",
             "loop frames",
             "concurrent steps",
             "cancel",
