@@ -10,6 +10,7 @@ from typing import TypedDict
 from rich.table import Table
 
 from artf_cli.bench import recv, train
+from artf_cli.bench.intervals import LEAST_ROUNDS
 from artf_cli.bench.table import render
 from artf_cli.console import note, out
 
@@ -17,7 +18,7 @@ PROTOCOLS = ("grpc", "grpc+ar")
 # Of train.DEFAULT_STEPS batches in each worker.
 _ROUNDS = 6
 _TRANSFER_SIZES = ("1MiB", "16MiB", "64MiB")
-_TRANSFER_ROUNDS = 3
+_TRANSFER_ROUNDS = LEAST_ROUNDS
 
 
 class Run(TypedDict):
@@ -55,7 +56,7 @@ def run(python: Path, protocols: Sequence[str] = PROTOCOLS, rounds: int = _ROUND
 
 
 def transfer(python: Path, protocols: Sequence[str] = PROTOCOLS) -> list[recv.Row]:
-    """The ten-second comparison: 1, 16 and 64 MiB from server to worker over each protocol."""
+    """The short comparison: 1, 16 and 64 MiB from server to worker over each protocol."""
     return recv.run(python, protocols, _TRANSFER_SIZES, rounds=_TRANSFER_ROUNDS, cold_rounds=0)
 
 

@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import NamedTuple, TypedDict
 
 import psutil
-from rich.table import Table
 
 from artf_cli import variants
 from artf_cli.bench import intervals
 from artf_cli.bench.sizes import Size, parse_size
-from artf_cli.bench.table import duration, times
+from artf_cli.bench.table import duration, spread_of, times, without_lines
 from artf_cli.bench.traffic import agreed, carrier
 from artf_cli.cluster import PROCESS_BYTES, Answer, Cluster, leave_all
 from artf_cli.console import out
@@ -224,10 +223,10 @@ def rows_of(
 
 def render(rows: Sequence[Row]) -> None:
     """Prints the rows as a table on standard output."""
-    table = Table(title="All-reduce around a ring, MultiWorkerMirroredStrategy")
+    table = without_lines("All-reduce around a ring, MultiWorkerMirroredStrategy")
     for column in ("workers", "size", "protocol", "path"):
         table.add_column(column)
-    for column in ("median", "GB/s", "against grpc"):
+    for column in ("median", "rounds", "GB/s", "against grpc"):
         table.add_column(column, justify="right")
     for row in rows:
         table.add_row(
@@ -236,6 +235,7 @@ def render(rows: Sequence[Row]) -> None:
             row["protocol"],
             row["fabric"],
             duration(row["median_us"]),
+            spread_of(row["samples_us"]),
             f"{row['algorithm_gb_per_s']:.3g}",
             times(row["ratio"], row["ratio_interval"]),
         )

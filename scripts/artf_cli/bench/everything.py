@@ -101,7 +101,7 @@ def _all_reduce(lab: Lab) -> Rows:
         lab.python,
         _TRANSPORTS,
         _RING_SIZES,
-        workers=(2, 4),
+        workers=(2, 3, 4),
         rounds=lab.rounds or allreduce.DEFAULT_ROUNDS,
     )
 

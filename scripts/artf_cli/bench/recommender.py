@@ -19,7 +19,7 @@ import psutil
 from artf_cli import variants
 from artf_cli.bench import intervals
 from artf_cli.bench.mixes import MIXES, Mix
-from artf_cli.bench.table import duration, without_lines
+from artf_cli.bench.table import duration, times, without_lines
 from artf_cli.bench.traffic import agreed, carrier
 from artf_cli.cluster import BESIDE, PROCESS_BYTES, PS, SESSION, STRATEGY, Cluster, leave_all
 from artf_cli.console import out
@@ -64,7 +64,8 @@ class Row(TypedDict):
 
     `bytes` and `tensors` are what a step moves, both ways; `samples` has a value for each round and
     `value` is their median, except that `p99_us` is of all rounds' steps together. `ratio` against
-    stock grpc is above 1 where this row is better; `ratio_interval` is that of `intervals.compare`.
+    stock grpc is above 1 where this row is better; it and `ratio_interval` are of the rounds, by
+    `intervals.compare`.
     """
 
     bench: str
@@ -225,15 +226,15 @@ def _burst(cluster: Cluster, mix: Mix, workers: int, into: Measured) -> int:
     spent = cluster.cpu_seconds_of(PS) - spent
     after = cluster.report()
     steps = sum(answer["steps"] for answer in answers.values())
-    times = [us for answer in answers.values() for us in answer["samples_us"]]
+    steps_us = [us for answer in answers.values() for us in answer["samples_us"]]
     rate = sum(answer["steps"] / answer["seconds"] for answer in answers.values())
     pulled = carrier(before, after, [(PS, task) for task in active], steps * mix.pulled_bytes)
     pushed = carrier(before, after, [(task, PS) for task in active], steps * mix.pushed_bytes)
     into.rounds[STEPS_PER_SECOND].append(rate)
-    into.rounds[P99_US].append(percentile(times, 99))
+    into.rounds[P99_US].append(percentile(steps_us, 99))
     into.rounds[PS_CPU_S_PER_STEP].append(spent / steps)
     into.steps += steps
-    into.steps_us += times
+    into.steps_us += steps_us
     into.fabrics.append(agreed([pulled, pushed]))
     return int(steps + sum(answer["steps"] for answer in warmed.values()))
 
@@ -286,9 +287,7 @@ def _compare(ours: Measured, stock: Measured, metric: str) -> intervals.Comparis
     over, under = (ours, stock) if metric == STEPS_PER_SECOND else (stock, ours)
     if not all(over.rounds[metric] + under.rounds[metric]):
         return None
-    ratio = _value(over, metric) / _value(under, metric)
-    compared = intervals.compare(over.rounds[metric], under.rounds[metric])
-    return intervals.Comparison(ratio, compared.interval)
+    return intervals.compare(over.rounds[metric], under.rounds[metric])
 
 
 def _digits(value: float) -> float:
@@ -316,10 +315,10 @@ def render(rows: Sequence[Row]) -> None:
 
 
 def _cell(row: Row) -> str:
-    """A figure as people read it, and how it compares: `9.7 ms (2.10x)`."""
+    """A figure as people read it, and how it compares: `9.7 ms` over `2.10x (1.90-2.31)`."""
     value = row["value"]
     if row["metric"] == STEPS_PER_SECOND:
         text = f"{value:.3g}" if value < 100 else f"{value:.0f}"
     else:
         text = duration(value if row["metric"] == P99_US else value * 1e6)
-    return f"{text} ({row['ratio']:.2f}x)" if row["ratio"] else text
+    return f"{text}\n{times(row['ratio'], row['ratio_interval'])}" if row["ratio"] else text

@@ -17,7 +17,7 @@ from typing import Any, TypedDict
 import psutil
 
 from artf_cli import variants
-from artf_cli.bench.intervals import compare, spread
+from artf_cli.bench.intervals import LEAST_ROUNDS, compare, spread
 from artf_cli.bench.sizes import Size, apart, parse_size
 from artf_cli.cluster import (
     BESIDE,
@@ -38,7 +38,7 @@ from artf_cli.variants import AGAINST_WHEEL, STOCK, UPSTREAM_WHEEL
 UPSTREAM = f"{STOCK}@{UPSTREAM_WHEEL}"
 DEFAULT_SIZES = ("empty", "4", "1KiB", "64KiB", "1MiB", "16MiB", "64MiB", "256MiB", "32x64KiB")
 DEFAULT_ROUNDS = 7
-DEFAULT_COLD_ROUNDS = 3
+DEFAULT_COLD_ROUNDS = LEAST_ROUNDS
 #: Metrics: a step among others, and the first one after the pause that makes memory cold.
 STEP = "step"
 COLD = "cold"

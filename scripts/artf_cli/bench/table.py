@@ -41,8 +41,12 @@ def times(ratio: float | None, interval: Sequence[float] | None) -> str:
     """
     if ratio is None:
         return "-"
-    sure = f" ({interval[0]:.2f}-{interval[1]:.2f})" if interval and set(interval) != {1.0} else ""
-    return f"{ratio:.2f}x{sure}"
+    sure = f" ({_digits(*interval)})" if interval and set(interval) != {1.0} else ""
+    return f"{_digits(ratio)}x{sure}"
+
+
+def _digits(*ratios: float) -> str:
+    return "-".join(f"{each:.2f}" if each < 10 else f"{each:.1f}" for each in ratios)
 
 
 def without_lines(title: str) -> Table:
