@@ -373,6 +373,7 @@ def bench_allreduce(
 
 
 @bench_group.command(name="hostile")
+@_rounds_option(hostile.DEFAULT_ROUNDS)
 @click.option(
     "--against",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
@@ -384,7 +385,12 @@ def bench_allreduce(
 @python_here_option
 @json_option
 def bench_hostile(
-    against: Path | None, output: Path | None, base: str, python: str | None, as_json: bool
+    rounds: int,
+    against: Path | None,
+    output: Path | None,
+    base: str,
+    python: str | None,
+    as_json: bool,
 ) -> None:
     """What attacks over plain HTTP/2 cost a server in CPU time and memory."""
     built = build.build(base, python).wheel
@@ -394,7 +400,7 @@ def bench_hostile(
     if against:
         pythons = {f"{AR}@{AGAINST_WHEEL}": venv.make(against), **pythons}
     made = record.record(built, command_line(), wheels)
-    rows = hostile.run(pythons)
+    rows = hostile.run(pythons, rounds=rounds)
     deliver(rows, made, output, as_json, hostile.render)
 
 

@@ -1,12 +1,13 @@
 """The `hostile` suite: what attacks over plain HTTP/2 cost a server in CPU time and memory.
 
-The attacks are those of `runtime/hostile_peer.py`, on one warm parameter server of each protocol;
-after each of them a worker must get right values from the server.
+The attacks are those of `runtime/hostile_peer.py`, on one warm parameter server of each protocol in
+each round; after each of them a worker must get right values from the server.
 """
 
 from __future__ import annotations
 
 import json
+import statistics
 import subprocess
 import sys
 import time
@@ -29,6 +30,7 @@ _WORKER = "worker:0"
 _MIB = 1 << 20
 _ATTACK_S = 600.0
 _SETTLE_S = 1.0
+DEFAULT_ROUNDS = 5
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ ATTACKS = (
 
 
 class Row(TypedDict):
-    """What one attack cost the server of one protocol.
+    """What one attack cost the server of one protocol in one round.
 
     `cpu_s` are CPU seconds; `peak_bytes` the most memory above what was in use before, `kept_bytes`
     what was still in use a second after the peer had gone. `sent` are bytes, `closed` whether the
@@ -62,6 +64,7 @@ class Row(TypedDict):
 
     bench: str
     protocol: str
+    round: int
     attack: str
     size: int
     sent: int
@@ -79,7 +82,7 @@ def _memory(pid: int, field: str) -> int:
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{field}:"))
 
 
-def _measure(cluster: Cluster, attack: Attack) -> Row:
+def _measure(cluster: Cluster, attack: Attack, number: int) -> Row:
     pid = cluster.pid(PS)
     # Makes the peak begin again (proc_pid_clear_refs).
     Path(f"/proc/{pid}/clear_refs").write_text("5")
@@ -103,6 +106,7 @@ def _measure(cluster: Cluster, attack: Attack) -> Row:
     return Row(
         bench="hostile",
         protocol=cluster.variant.label,
+        round=number,
         attack=attack.name,
         size=attack.size,
         sent=outcome["sent"],
@@ -118,11 +122,13 @@ def _measure(cluster: Cluster, attack: Attack) -> Row:
 def run(
     pythons: Mapping[str, Path],
     attacks: Sequence[Attack] = ATTACKS,
+    rounds: int = DEFAULT_ROUNDS,
     progress: bool = True,
 ) -> list[Row]:
     """Attacks one server of each protocol (`grpc+ar`, `grpc+ar@against`) with each of `attacks`.
 
-    `pythons` says for each protocol which environment's wheel serves it. Raises ArtfError when a
+    `pythons` says for each protocol which environment's wheel serves it; they take turns in
+    `rounds` rounds, each with servers of its own. Raises ArtfError when a
     server does not outlive an attack, or says something wrong afterwards.
     """
     need = 2 * max(attack.size for attack in attacks)
@@ -133,35 +139,43 @@ def run(
             "end other programs",
         )
     rows: list[Row] = []
-    with Meter("hostile", len(pythons) * len(attacks), progress) as meter:
-        for protocol, python in pythons.items():
+    turns = [(number, *each) for number in range(rounds) for each in pythons.items()]
+    with Meter("hostile", len(turns) * len(attacks), progress) as meter:
+        for number, protocol, python in turns:
             with log_folder("hostile") as logs, Group(logs) as group:
                 cluster = Cluster(group, python, "recv_worker.py", protocol, workers=1)
                 cluster.serve()
                 cluster.ask([_WORKER], "case", size=_MIB, tensors=1, seed=0)
-                _measure(cluster, ATTACKS[0])  # what only the first one takes
+                _measure(cluster, ATTACKS[0], number)  # what only the first one takes
                 for attack in attacks:
                     meter.show(len(rows), f"{attack.text}, {protocol}")
-                    rows.append(_measure(cluster, attack))
+                    rows.append(_measure(cluster, attack, number))
                     cluster.ask([_WORKER], "check", case=0)
                 leave_all(group, [cluster])
     return rows
 
 
-def cost(row: Mapping[str, Any]) -> str:
-    """`9.13 s, 69 MiB (16)`: CPU time, peak of memory, what of it was kept."""
-    peak, kept = (round(row[name] / _MIB) for name in ("peak_bytes", "kept_bytes"))
-    return f"{row['cpu_s']:.2f} s, {peak} MiB ({kept})"
+def cost(rows: Sequence[Mapping[str, Any]]) -> str:
+    """`9.13 s, 69 MiB (16)`: CPU time, peak of memory, what of it was kept, medians of rounds."""
+
+    def middle(name: str) -> float:
+        return float(statistics.median(row[name] for row in rows))
+
+    peak, kept = (round(middle(name) / _MIB) for name in ("peak_bytes", "kept_bytes"))
+    return f"{middle('cpu_s'):.2f} s, {peak} MiB ({kept})"
 
 
 def lines(rows: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
     """The protocols, and for each attack its text and what it cost each of them."""
     protocols = list(dict.fromkeys(row["protocol"] for row in rows))
-    cells = {(row["attack"], row["protocol"]): cost(row) for row in rows}
+    cells: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for row in rows:
+        cells.setdefault((row["attack"], row["protocol"]), []).append(row)
     attacks = [attack for attack in ATTACKS if any(attack.name == key for key, _ in cells)]
+    keys = [[(attack.name, protocol) for protocol in protocols] for attack in attacks]
     return protocols, [
-        [attack.text, *(cells.get((attack.name, protocol), "") for protocol in protocols)]
-        for attack in attacks
+        [attack.text, *(cost(cells[key]) if key in cells else "" for key in line)]
+        for attack, line in zip(attacks, keys)
     ]
 
 
