@@ -16,13 +16,15 @@ constexpr uint64_t kLargestCached = 1 << 20;
 // Enough for the tensors of a training step that live at once; few enough to look through.
 constexpr size_t kMostCached = 64;
 
-uint64_t Down(uint64_t value, uint64_t multiple) { return value & ~(multiple - 1); }
-uint64_t Up(uint64_t value, uint64_t multiple) { return Down(value + multiple - 1, multiple); }
+uint64_t RoundDown(uint64_t value, uint64_t multiple) { return value & ~(multiple - 1); }
+uint64_t RoundUp(uint64_t value, uint64_t multiple) {
+  return RoundDown(value + multiple - 1, multiple);
+}
 
 // The whole pages in a range.
 ExtentAllocator::Range Pages(const ExtentAllocator::Range& range, uint64_t page_size) {
-  const uint64_t begin = Up(range.offset, page_size);
-  const uint64_t end = Down(range.end(), page_size);
+  const uint64_t begin = RoundUp(range.offset, page_size);
+  const uint64_t end = RoundDown(range.end(), page_size);
   return {begin, end > begin ? end - begin : 0};
 }
 
@@ -120,7 +122,7 @@ std::optional<ExtentAllocator::Range> ExtentAllocator::Extents::BestFit(uint64_t
   // With an alignment of a granule the first one fits.
   for (auto it = by_length_.lower_bound({length, 0}); it != by_length_.end(); ++it) {
     const Range extent{it->second, it->first};
-    const uint64_t start = Up(extent.offset, alignment);
+    const uint64_t start = RoundUp(extent.offset, alignment);
     if (start <= extent.end() && extent.end() - start >= length) return Range{start, length};
   }
   return std::nullopt;
@@ -131,7 +133,7 @@ std::vector<ExtentAllocator::Range> ExtentAllocator::Extents::LargestPages(uint6
   for (auto it = by_length_.rbegin(); it != by_length_.rend() && limit >= page_size_; ++it) {
     if (it->first < page_size_) break;
     const Range pages = Pages({it->second, it->first}, page_size_);
-    const uint64_t length = std::min(pages.length, Down(limit, page_size_));
+    const uint64_t length = std::min(pages.length, RoundDown(limit, page_size_));
     if (length == 0) continue;
     ranges.push_back({pages.end() - length, length});
     limit -= length;
@@ -144,14 +146,14 @@ ExtentAllocator::ExtentAllocator(const Options& options)
       free_(options.page_size),
       warm_(options.page_size),
       interval_start_(Clock::now()) {
-  const uint64_t size = Down(options.size, options.page_size);
+  const uint64_t size = RoundDown(options.size, options.page_size);
   if (size > 0) free_.Add({0, size});
   cached_.reserve(kMostCached);
 }
 
 std::optional<uint64_t> ExtentAllocator::Allocate(uint64_t bytes, uint64_t alignment, bool* cold) {
   if (bytes > options_.size || alignment > options_.size) return std::nullopt;
-  const uint64_t length = Up(std::max(bytes, uint64_t{1}), kGranule);
+  const uint64_t length = RoundUp(std::max(bytes, uint64_t{1}), kGranule);
   alignment = std::max(alignment, kGranule);
   std::lock_guard<std::mutex> lock(mu_);
   if (length > options_.most_in_use || counters_.in_use > options_.most_in_use - length) {
@@ -183,7 +185,7 @@ std::optional<uint64_t> ExtentAllocator::TakeCached(uint64_t length, uint64_t al
   for (auto it = cached_.rbegin(); it != cached_.rend(); ++it) {
     if (it->length != length) continue;
     const uint64_t offset = it->block->first;
-    if (Down(offset, alignment) != offset) continue;
+    if (RoundDown(offset, alignment) != offset) continue;
     it->block->second.cached = false;
     cached_page_bytes_ -= Pages({offset, length}, options_.page_size).length;
     cached_.erase(std::next(it).base());
@@ -223,8 +225,8 @@ bool ExtentAllocator::Free(uint64_t offset) {
 void ExtentAllocator::AddWarm(const Range& range) {
   const Range run = free_.Add(range);
   // The pages at its edges hold memory, too, and so do the parts of them that are free.
-  const uint64_t begin = std::max(run.offset, Down(range.offset, options_.page_size));
-  const uint64_t end = std::min(run.end(), Up(range.end(), options_.page_size));
+  const uint64_t begin = std::max(run.offset, RoundDown(range.offset, options_.page_size));
+  const uint64_t end = std::min(run.end(), RoundUp(range.end(), options_.page_size));
   warm_.Add({begin, end - begin});
 }
 

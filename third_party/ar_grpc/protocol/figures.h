@@ -18,8 +18,9 @@ inline constexpr int kMaxCopiers = 4;
 inline constexpr uint64_t kBytesPerCopier = uint64_t{1} << 20;
 // How many threads copy `size` bytes, where so many are free: 1 to kMaxCopiers.
 int CopiersFor(uint64_t size);
-// The stream's bytes come in frames of this much payload: what HTTP/2 allows without negotiation
-// (RFC 9113, 6.5.2, SETTINGS_MAX_FRAME_SIZE), and what gRPC sends.
+// The stream's bytes are measured in frames of this much payload: what HTTP/2 allows without
+// negotiation (RFC 9113, 6.5.2, SETTINGS_MAX_FRAME_SIZE). gRPC may allow its peer longer ones, once
+// it knows how much comes in (chttp2/transport/flow_control.h), which cost a message no more.
 inline constexpr uint64_t kFrameBytes = uint64_t{1} << 14;
 
 // One kind of work: `start_us` once, `operation_us` for each operation that it is made of, and the

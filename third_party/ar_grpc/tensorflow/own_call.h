@@ -18,20 +18,20 @@ namespace ar_grpc {
 template <typename Message>
 void MakeOwnCall(const TensorCaller& caller, const Message& message, uint64_t size,
                  std::function<void(const Status&, const std::string& answer)> done) {
-  struct Answer {
+  struct Reply {
     std::string bytes;
     TensorCaller::Chunk chunk;
   };
-  auto answer = std::make_shared<Answer>();
-  answer->bytes.resize(size);
-  answer->chunk.into = reinterpret_cast<uint8_t*>(answer->bytes.data());
-  answer->chunk.size = size;
-  answer->chunk.gate = std::make_shared<protocol::WriteGate>();
+  auto reply = std::make_shared<Reply>();
+  reply->bytes.resize(size);
+  reply->chunk.into = reinterpret_cast<uint8_t*>(reply->bytes.data());
+  reply->chunk.size = size;
+  reply->chunk.gate = std::make_shared<protocol::WriteGate>();
   tensorflow::RecvTensorRequest request;
   Pack(message, request.mutable_transport_options());
-  caller.call(nullptr, request, &answer->chunk,
-              [answer, done = std::move(done)](const tensorflow::Status& status) {
-                done(FromTensorFlow(status), answer->bytes);
+  caller.call(nullptr, request, &reply->chunk,
+              [reply, done = std::move(done)](const tensorflow::Status& status) {
+                done(FromTensorFlow(status), reply->bytes);
               });
 }
 
