@@ -113,7 +113,7 @@ def test_a_trace_says_how_many_bytes_a_collective_received(fabric: str, tmp_path
 
 @pytest.mark.parametrize(
     "staged",
-    [pytest.param(True, id="staged", marks=pytest.mark.slow), pytest.param(False, id="lent")],
+    [pytest.param(True, id="staged"), pytest.param(False, id="lent", marks=pytest.mark.slow)],
 )
 def test_aborted_while_its_receiver_stands_still(staged: bool, tmp_path: Path) -> None:
     """What was staged is the sender's own again at once; what is lent may be being read."""
