@@ -86,7 +86,7 @@ UNITS = {
     "step_cleanups_test": ["base/*.cc", "protocol/step_cleanups.cc"],
     "transfer_cancel_test": [*_TRANSFER, "tests/units/transfer_scenarios.cc"],
     "transfer_release_test": _TRANSFER,
-    "transfer_test": _TRANSFER,
+    "transfer_test": [*_TRANSFER, "tests/units/transfer_scenarios.cc"],
     "unique_id_test": ["base/random.cc", "tensorflow/unique_id.cc"],
     "verbs_messages_test": ["verbs/messages.cc"],
 }

@@ -12,6 +12,52 @@
 #include <vector>
 
 namespace ar_grpc::protocol::testing {
+namespace {
+
+RunInPool InPool(Pool* pool) {
+  return [pool](std::function<void()> task) {
+    pool->Run(std::move(task));
+    return true;
+  };
+}
+
+}  // namespace
+
+Status Move(World* world, uint64_t size, uint64_t seed, bool in_segment, bool kept,
+            RunInPool run_in_pool) {
+  Source source = world->MakeSource(size, seed, in_segment);
+  const std::shared_ptr<Receiver> receiver = world->MakeReceiver(std::move(run_in_pool));
+  const std::optional<Offer> offer =
+      world->MakeSender().TryOffer(receiver->ask(), std::move(source.buffer), source.OnReleased());
+  Check(offer.has_value(), "an offer");
+  Destination to(size, kept);
+  const auto outcome = std::make_shared<Outcome>();
+  receiver->Start(*offer, to.target, outcome->Done(outcome));
+  const Status status = outcome->Wait();
+  if (status.ok()) Check(HasPattern(to.bytes->data(), size, seed), "the right bytes");
+  ExpectLetGo(world, source);
+  return status;
+}
+
+Ended RightBytesInAllWays(const World::MakeContext& make) {
+  Pool pool(4);
+  World world(make, size_t{1} << 30);
+  world.Connect();
+  for (const uint64_t size : kSizes) {
+    for (const int way : {0, 1, 2, 3, 4, 5, 6, 7}) {
+      CheckOk(
+          Move(&world, size, size + way, way & 1, way & 2, way & 4 ? InPool(&pool) : RunInPool()));
+    }
+  }
+  return {world.client->Count(), world.server->Count()};
+}
+
+void AllByReads(const World::MakeContext& make) {
+  const Ended ended = RightBytesInAllWays(make);
+  Check(ended.received.rendezvous == 8 * std::size(kSizes) && ended.received.chunk_bytes == 0,
+        "all went by reads");
+  Check(ended.sent.staged_bytes * 2 == ended.received.rendezvous_bytes, "half were staged");
+}
 
 void ExpectLetGo(World* world, const Source& source) {
   Eventually("the source is let go", [&] {
@@ -22,10 +68,7 @@ void ExpectLetGo(World* world, const Source& source) {
 
 void AmidTheRead(const World::MakeContext& make, bool cut_link) {
   Pool pool(3);
-  const RunInPool in_pool = [&pool](std::function<void()> task) {
-    pool.Run(std::move(task));
-    return true;
-  };
+  const RunInPool in_pool = InPool(&pool);
   World world(make, size_t{1} << 31);
   Ends ends = world.Connect();
   world.ConnectTcp();
@@ -72,10 +115,7 @@ void AmidTheRead(const World::MakeContext& make, bool cut_link) {
 
 void ManyAtOnce(const World::MakeContext& make) {
   Pool pool(3);
-  const RunInPool in_pool = [&pool](std::function<void()> task) {
-    pool.Run(std::move(task));
-    return true;
-  };
+  const RunInPool in_pool = InPool(&pool);
   World world(make, size_t{1} << 30);
   world.ConnectTcp();
   Ends ends = world.Connect();

@@ -7,59 +7,14 @@
 #include <utility>
 #include <vector>
 
-#include "tests/units/transfer_testing.h"
+#include "tests/units/transfer_scenarios.h"
+#include "third_party/ar_grpc/fabric/shm/shm.h"
 
 namespace {
 
 using namespace ar_grpc;                     // NOLINT
 using namespace ar_grpc::protocol;           // NOLINT
 using namespace ar_grpc::protocol::testing;  // NOLINT
-
-RunInPool InPool(Pool* pool) {
-  return [pool](std::function<void()> task) {
-    pool->Run(std::move(task));
-    return true;
-  };
-}
-
-// One transfer of `size` bytes; its outcome.
-Status Move(World* world, uint64_t size, uint64_t seed, bool in_segment, bool kept,
-            RunInPool run_in_pool = nullptr) {
-  Source source = world->MakeSource(size, seed, in_segment);
-  const std::shared_ptr<Receiver> receiver = world->MakeReceiver(std::move(run_in_pool));
-  const std::optional<Offer> offer =
-      world->MakeSender().TryOffer(receiver->ask(), std::move(source.buffer), source.OnReleased());
-  Check(offer.has_value(), "an offer");
-  Destination to(size, kept);
-  const auto outcome = std::make_shared<Outcome>();
-  receiver->Start(*offer, to.target, outcome->Done(outcome));
-  const Status status = outcome->Wait();
-  if (status.ok()) Check(HasPattern(to.bytes->data(), size, seed), "the right bytes");
-  Eventually("the source is let go", [&] {
-    world->Pump();
-    return *source.released == 1 && source.alive.expired();
-  });
-  return status;
-}
-
-const uint64_t kSizes[] = {1,      4095,    4096,    262143,  262144,
-                           262145, 1000003, 4 << 20, 9000001, (16 << 20) + 7};
-
-void TheRightBytesOverLoopback() {
-  Pool pool(4);
-  World world(World::Loopback(), size_t{1} << 30);
-  world.Connect();
-  for (const uint64_t size : kSizes) {
-    for (const int way : {0, 1, 2, 3, 4, 5, 6, 7}) {
-      CheckOk(
-          Move(&world, size, size + way, way & 1, way & 2, way & 4 ? InPool(&pool) : RunInPool()));
-    }
-  }
-  const Counters counted = world.client->Count();
-  Check(counted.rendezvous == 8 * std::size(kSizes) && counted.chunk_bytes == 0,
-        "all went by reads");
-  Check(world.server->Count().staged_bytes * 2 == counted.rendezvous_bytes, "half were staged");
-}
 
 void TheRightBytesByChunks() {
   World world(World::Loopback());
@@ -75,19 +30,11 @@ void TheRightBytesByChunks() {
 
 // Operations that end late, in any order, on other threads, some of them half done.
 void NoWrongBytesOverAHostileFabric() {
-  Pool pool(2);
   fabric::hostile::Options options;
   options.failing_percent = 20;
-  World world(World::Hostile(options), size_t{1} << 30);
-  world.Connect();
-  for (const uint64_t size : kSizes) {
-    for (const int way : {0, 1, 2, 3, 4, 5, 6, 7}) {
-      CheckOk(
-          Move(&world, size, size + way, way & 1, way & 2, way & 4 ? InPool(&pool) : RunInPool()));
-    }
-  }
-  const Counters counted = world.client->Count();
-  Check(counted.rendezvous > 0 && counted.chunk_bytes > 0, "reads, and chunks where they failed");
+  const Ended ended = RightBytesInAllWays(World::Hostile(options));
+  Check(ended.received.rendezvous > 0 && ended.received.chunk_bytes > 0,
+        "reads, and chunks where they failed");
 }
 
 // The memory is the caller's from the end on, whatever calls say later.
@@ -525,28 +472,31 @@ void ChunksAreChecked() {
 }  // namespace
 
 int main() {
-  fabric::testing::RunAll("transfer", {
-                                          {"bytes over loopback", TheRightBytesOverLoopback},
-                                          {"bytes by chunks", TheRightBytesByChunks},
-                                          {"a hostile fabric", NoWrongBytesOverAHostileFabric},
-                                          {"answered twice", CallsThatAreAnsweredTwice},
-                                          {"figures", ChunksFollowTheFigures},
-                                          {"a failure closes", AFailureThatClosesTheLink},
-                                          {"a late helper", ALateHelperKeepsNothing},
-                                          {"no end in an operation", TheEndIsNotWithinAnOperation},
-                                          {"unreadable", WhatCannotBeReadComesInChunks},
-                                          {"no bounce buffer", WithoutABounceBufferChunksServe},
-                                          {"a pool without threads", APoolThatTakesNothing},
-                                          {"the target", TheTargetIsLetGoBeforeTheEnd},
-                                          {"bad offers", BadOffersAreErrors},
-                                          {"chunks that fail", ChunksThatFailAreErrors},
-                                          {"not offered", WhatIsNotOffered},
-                                          {"far servers", FarServersAreKnown},
-                                          {"ahead", WhatIsAheadOfATensor},
-                                          {"many senders", ManySendersOverfillNoStream},
-                                          {"staged", AStagedSourceIsFreeAtOnce},
-                                          {"another try", AnotherTryOfTheSameCall},
-                                          {"chunks are checked", ChunksAreChecked},
-                                      });
+  const World::MakeContext over_shm = World::Borrow(&fabric::shm::Get());
+  fabric::testing::RunAll("transfer",
+                          {
+                              {"bytes over loopback", [] { AllByReads(World::Loopback()); }},
+                              {"bytes over shm", [=] { AllByReads(over_shm); }},
+                              {"bytes by chunks", TheRightBytesByChunks},
+                              {"a hostile fabric", NoWrongBytesOverAHostileFabric},
+                              {"answered twice", CallsThatAreAnsweredTwice},
+                              {"figures", ChunksFollowTheFigures},
+                              {"a failure closes", AFailureThatClosesTheLink},
+                              {"a late helper", ALateHelperKeepsNothing},
+                              {"no end in an operation", TheEndIsNotWithinAnOperation},
+                              {"unreadable", WhatCannotBeReadComesInChunks},
+                              {"no bounce buffer", WithoutABounceBufferChunksServe},
+                              {"a pool without threads", APoolThatTakesNothing},
+                              {"the target", TheTargetIsLetGoBeforeTheEnd},
+                              {"bad offers", BadOffersAreErrors},
+                              {"chunks that fail", ChunksThatFailAreErrors},
+                              {"not offered", WhatIsNotOffered},
+                              {"far servers", FarServersAreKnown},
+                              {"ahead", WhatIsAheadOfATensor},
+                              {"many senders", ManySendersOverfillNoStream},
+                              {"staged", AStagedSourceIsFreeAtOnce},
+                              {"another try", AnotherTryOfTheSameCall},
+                              {"chunks are checked", ChunksAreChecked},
+                          });
   return 0;
 }
