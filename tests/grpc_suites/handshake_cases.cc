@@ -165,9 +165,7 @@ void HandshakesBesideAStandingReactor(const std::string& fabric) {
     what();
     return Clock::now() - start;
   };
-  // The first one makes what all of this process share, on the reactor.
-  Channel(Settings(node), server.port()).AwaitReady(&queue);
-  Check(node->Paths()[address].fabric == fabric, "over the fabric before");
+  // Before any other handshake of this process, which makes what all of them share.
   {
     const StandingReactor standing;
     const auto plain = took([&] { Channel(Settings(nullptr), server.port()).AwaitReady(&queue); });
