@@ -192,6 +192,16 @@ void CostsAreMadeOfTheirParts() {
   EXPECT(CopiersFor(uint64_t{1} << 40) == kMaxCopiers);
   const Situation small{(uint64_t{2} << 20) - 1, true, true};
   EXPECT(ModelOf(Scheme::kRead).Cost(small, figures) == ModelOf(Scheme::kRead).Cost(small, helped));
+  // One thread that measures both ends finds in its cache what it has written; two cores do not. So
+  // it pays to copy a large tensor to where it can be read.
+  Figures warm = figures;
+  warm.copy_bytes_per_us = warm.get.bytes_per_us = 11700;
+  warm.parallel_bytes_per_us = {11700, 20000, 20000, 20000};
+  warm.send.bytes_per_us = 24400;
+  warm.receive.bytes_per_us = 30600;
+  for (const uint64_t mib : {4, 16, 1024}) {
+    EXPECT(SchemeTable::Make(warm).Choose({mib << 20, true, false}) == Scheme::kStagedRead);
+  }
   // Without a second core both ends work one after the other.
   Figures one_core = figures;
   one_core.window_bytes = uint64_t{1} << 62;
