@@ -128,8 +128,8 @@ def run(
     """Attacks one server of each protocol (`grpc+ar`, `grpc+ar@against`) with each of `attacks`.
 
     `pythons` says for each protocol which environment's wheel serves it; they take turns in
-    `rounds` rounds, each with servers of its own. Raises ArtfError when a
-    server does not outlive an attack, or says something wrong afterwards.
+    `rounds` rounds, each with servers of its own. Raises ArtfError when a server does not outlive
+    an attack, or says something wrong afterwards.
     """
     need = 2 * max(attack.size for attack in attacks)
     have = psutil.virtual_memory().available
@@ -168,14 +168,17 @@ def cost(rows: Sequence[Mapping[str, Any]]) -> str:
 def lines(rows: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
     """The protocols, and for each attack its text and what it cost each of them."""
     protocols = list(dict.fromkeys(row["protocol"] for row in rows))
-    cells: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
-    for row in rows:
-        cells.setdefault((row["attack"], row["protocol"]), []).append(row)
-    attacks = [attack for attack in ATTACKS if any(attack.name == key for key, _ in cells)]
-    keys = [[(attack.name, protocol) for protocol in protocols] for attack in attacks]
+
+    def cell(attack: Attack, protocol: str) -> str:
+        key = (attack.name, protocol)
+        rounds = [row for row in rows if (row["attack"], row["protocol"]) == key]
+        return cost(rounds) if rounds else ""
+
+    seen = {row["attack"] for row in rows}
     return protocols, [
-        [attack.text, *(cost(cells[key]) if key in cells else "" for key in line)]
-        for attack, line in zip(attacks, keys)
+        [attack.text, *(cell(attack, protocol) for protocol in protocols)]
+        for attack in ATTACKS
+        if attack.name in seen
     ]
 
 

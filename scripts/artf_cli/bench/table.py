@@ -41,11 +41,12 @@ def times(ratio: float | None, interval: Sequence[float] | None) -> str:
     """
     if ratio is None:
         return "-"
-    sure = f" ({_digits(*interval)})" if interval and set(interval) != {1.0} else ""
-    return f"{_digits(ratio)}x{sure}"
+    sure = f" ({_three_digits(*interval)})" if interval and set(interval) != {1.0} else ""
+    return f"{_three_digits(ratio)}x{sure}"
 
 
-def _digits(*ratios: float) -> str:
+def _three_digits(*ratios: float) -> str:
+    """Ratios, an interval's ends apart by a dash: `9.70-10.3`."""
     return "-".join(f"{each:.2f}" if each < 10 else f"{each:.1f}" for each in ratios)
 
 
