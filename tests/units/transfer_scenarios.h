@@ -2,7 +2,6 @@
 #ifndef TESTS_UNITS_TRANSFER_SCENARIOS_H_
 #define TESTS_UNITS_TRANSFER_SCENARIOS_H_
 
-#include <cstddef>
 #include <cstdint>
 
 #include "tests/units/transfer_testing.h"
