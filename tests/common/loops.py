@@ -61,7 +61,8 @@ class Loop(threading.Thread):
 
     def is_lost(self, task: str, since: float) -> None:
         """It fails as the loss of this task fails, which died at `since` (of time.monotonic()),
-        and within the time that `seen` allows."""
+        and within the time that `seen` allows, which only a second step can tell."""
+        assert self.slowest > 0, "no step but the first had ended before"
         error = self.outcome(30)
         assert lost(error, task), repr(error)
         assert self.failed_at - since < seen(self.slowest)

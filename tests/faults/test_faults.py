@@ -146,7 +146,7 @@ def test_peer_killed_mid_transfer(cluster: Cluster, victim: str, way: tuple[str,
     with session_on(cluster) as session:
         step, other_step = long_transfer(*way), long_transfer(*way, mib=1)
         loop = Loop(partial(session.run, step))
-        loop.wait_steps(1, PROMPT)
+        loop.wait_steps(2, PROMPT)
         time.sleep(0.1)
         killed = time.monotonic()
         cluster[victim].kill()

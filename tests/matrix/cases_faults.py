@@ -61,7 +61,7 @@ def _transferring(cluster: Cluster, way: tuple[str, str]) -> Iterator[tuple[Any,
     with session_on(cluster) as session:
         step = long_transfer(*way, mib=64)
         loop = Loop(partial(session.run, step))
-        loop.wait_steps(1, PROMPT)
+        loop.wait_steps(2, PROMPT)
         time.sleep(0.1)
         yield session, step, loop
 

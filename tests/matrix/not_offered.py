@@ -55,7 +55,7 @@ def _rank_does_not_come_back(cluster: Cluster, way: tuple[str, str]) -> None:
     with session_at(cluster.target(WORKER), seconds=10) as session:
         step = long_transfer(*way, mib=64)
         loop = Loop(partial(session.run, step))
-        loop.wait_steps(1, PROMPT)
+        loop.wait_steps(2, PROMPT)
         killed = time.monotonic()
         cluster[PS].kill()
         loop.is_lost(PS, killed)
