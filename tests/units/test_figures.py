@@ -86,7 +86,7 @@ def test_tables_come_from_rows(folder: Path, wheel: Path) -> None:
 |  | `grpc` (tcp) | `grpc+ar` (shm) |
 | --- | --- | --- |
 | empty | 500 µs | 2.00 (2.00–2.00) |
-| 1 MiB | 1.0 ms | 2.22 (2.00–2.50) |
+| 1 MiB | 1.0 ms | 2.25 (2.00–2.50) |
 <!-- end -->
 """
     assert expected in text
@@ -139,7 +139,7 @@ def test_a_page_beside_has_tables_of_words_and_its_own_of_figures(folder: Path) 
     text = "".join(f"| words |\n<!-- {name} -->\n| 1 |\n<!-- end -->\n" for name in names)
     made = figures.render(text, folder, page)
     assert "|  | `grpc` (tcp) | `grpc+ar` (shm) |" in made
-    assert "| 1 MiB | 1.0 ms | 2.22 (2.00–2.50) |" in made
+    assert "| 1 MiB | 1.0 ms | 2.25 (2.00–2.50) |" in made
     assert figures.outside(made) == "| words |\n\n" * 3
     assert figures.render(made, folder, page) == made
     with pytest.raises(ArtfError, match=r"protocols\.md has no place for the table protocols-cpu"):

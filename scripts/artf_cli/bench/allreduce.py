@@ -46,8 +46,8 @@ class Row(TypedDict):
     """The result of one case of one protocol.
 
     `median_us` is the median over the rounds of the time of one all-reduce, each round's in
-    `samples_us`; `algorithm_gb_per_s` the tensor's bytes (10^9) over that time. `ratio` is stock
-    grpc's median over this one's, `ratio_interval` that of `intervals.compare`.
+    `samples_us`; `algorithm_gb_per_s` the tensor's bytes (10^9) over that time. `ratio` and
+    `ratio_interval` are stock grpc's time over this one's, by `intervals.compare`.
     """
 
     bench: str

@@ -1,8 +1,9 @@
 """How sure a figure is: the spread of its rounds, and an interval around a ratio of two.
 
-Protocols take turns, so a round gives a pair of samples that saw the same machine. The interval is
-of the median of the pairs' ratios and exact whatever their distribution: order statistics, from the
-sign test (Conover, Practical Nonparametric Statistics, 3rd edition, section 3.2).
+Protocols take turns, so a round gives a pair of samples that saw the same machine. The ratio is the
+median of the pairs' ratios, so that it lies in its interval, which is exact whatever their
+distribution: order statistics, from the sign test (Conover, Practical Nonparametric Statistics, 3rd
+edition, section 3.2).
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ LEAST_ROUNDS = 6
 
 
 class Comparison(NamedTuple):
-    """A ratio of medians; `interval` is (low, high), None of fewer than LEAST_ROUNDS rounds."""
+    """A median of ratios; `interval` is (low, high), None of fewer than LEAST_ROUNDS rounds."""
 
     ratio: float
     interval: tuple[float, float] | None
 
 
 def compare(over: Sequence[float], under: Sequence[float]) -> Comparison:
-    """The median of `over` by the median of `under`, samples above 0 of the same rounds in order.
+    """The median of `over` by `under`, samples above 0 of the same rounds in order.
 
     For times give the baseline first, for rates give it last: then above 1 is better than it.
     """
@@ -34,8 +35,7 @@ def compare(over: Sequence[float], under: Sequence[float]) -> Comparison:
         raise ValueError(f"{len(over)} rounds cannot be paired with {len(under)}")
     ratios = sorted(a / b for a, b in zip(over, under))
     cut = _cut(len(ratios))
-    ratio = statistics.median(over) / statistics.median(under)
-    return Comparison(ratio, (ratios[cut - 1], ratios[-cut]) if cut else None)
+    return Comparison(statistics.median(ratios), (ratios[cut - 1], ratios[-cut]) if cut else None)
 
 
 def _cut(rounds: int) -> int:

@@ -75,8 +75,9 @@ class Row(TypedDict):
     """The result of one metric of one case.
 
     `spread` has the least and the greatest sample against the median: [-0.1, 0.2]. `ratio` is stock
-    grpc's median over this one's, `against` the same protocol's of the wheel of `--against` over
-    this one's; an interval holds the true one with 95% (None of fewer than six rounds).
+    grpc's time over this one's, `against` the same protocol's of the wheel of `--against` over
+    this one's, the median of the rounds' (`intervals.compare`); an interval holds the true one with
+    95% (None of fewer than six rounds).
     `cpu_us_per_step` is what all processes spent together, `cpu_s_per_gb` the same over the
     gigabytes (10^9 bytes) that they moved.
     """

@@ -62,8 +62,9 @@ def render(rows: Sequence[recv.Row]) -> None:
         if chosen:
             out.print(_table(chosen, title))
     explained = (
-        "rounds: least and greatest against the median. against grpc: its median over this one's"
-        f" (95% interval, from {LEAST_ROUNDS} rounds on). CPU: of both processes, for a step."
+        "rounds: least and greatest against the median. against grpc: its time over this one's,"
+        f" the rounds' median (95% interval, from {LEAST_ROUNDS} rounds on). CPU: of both"
+        " processes, for a step."
     )
     out.print(explained, style="dim")
 

@@ -43,7 +43,7 @@ class Trained:
 
 class Row(TypedDict):
     """One training; `spread` has the least and the greatest round against the median, `ratio` is
-    its median steps a second over stock grpc's."""
+    its steps a second over stock grpc's, by `intervals.compare`."""
 
     bench: str
     scheme: str
