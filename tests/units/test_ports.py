@@ -9,6 +9,8 @@ from pathlib import Path
 import ports
 import pytest
 
+from common import processes
+
 
 def test_a_held_port_is_nobody_elses() -> None:
     """Neither the kernel's to give away, nor to be had while it is held."""
@@ -29,6 +31,18 @@ def test_a_port_that_is_taken_is_not_given() -> None:
         port = held.getsockname()[1]
     with ports.hold(set(range(1024, 65536)) - {port}) as again:
         assert again.getsockname()[1] == port
+
+
+def test_suites_side_by_side_have_ports_of_their_own() -> None:
+    """A port that is let go, to be bound later, is no other suite's to find free meanwhile."""
+    taken = processes._Taken("2/17")
+    given = []
+    for _ in range(50):
+        with ports.hold(taken) as held:
+            given.append(held.getsockname()[1])
+        taken.add(given[-1])
+    assert {port % 17 for port in given} == {2}
+    assert len(set(given)) == 50
 
 
 def test_a_port_of_another_address() -> None:

@@ -322,16 +322,17 @@ class Later:
         return time.monotonic() + suites.PART_MINUTES * 60
 
 
-def test_suites_side_by_side_keep_their_output_apart(
+def test_suites_side_by_side_have_outputs_and_ports_of_their_own(
     tree: Tree, capfd: pytest.CaptureFixture[str]
 ) -> None:
     other = "while not pathlib.Path(f'{folder}/%s').exists():\n        time.sleep(0.02)"
-    for name, wanted in (("one", "two"), ("two", "one")):
+    for name, wanted, ports in (("one", "two", "0/2"), ("two", "one", "1/2")):
         tree.add(
             name,
-            "import pathlib, time\nfolder = pathlib.Path(__file__).parents[1]\n\n"
+            "import os, pathlib, time\nfolder = pathlib.Path(__file__).parents[1]\n\n"
             f"def test_{name}():\n    (folder / '{name}.here').touch()\n"
-            f"    {other % f'{wanted}.here'}\n",
+            f"    {other % f'{wanted}.here'}\n"
+            f"    assert os.environ['ARTF_TEST_PORTS'] == '{ports}'\n",
             together="x",
         )
     assert tree.run().lines[0] == "2 passed, 0 failed, 0 skipped"
@@ -389,6 +390,6 @@ def test_freed_memory_is_overwritten_where_the_library_runs(
     if own is not None:
         monkeypatch.setenv("GLIBC_TUNABLES", own)
     (one,) = suites.chosen([suite])
-    command = testing._command(one, Path("python"), {}, Path("folder"), [], False)
+    command = testing._command(one, Path("python"), {}, Path("folder"), [], False, "0/1")
     assert command.env.get("GLIBC_TUNABLES") == seen
     assert (command.env["PYTHONPATH"] == "") == one.installed

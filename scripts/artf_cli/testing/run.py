@@ -119,8 +119,16 @@ def _run_group(
         for root in roots:
             root.mkdir()
         commands = [
-            _command(suite, *place, root, [*settings, *arguments], len(group) > 1)
-            for suite, place, root in zip(group, places, roots)
+            _command(
+                suite,
+                *place,
+                root,
+                [*settings, *arguments],
+                len(group) > 1,
+                # Of its own: servers bind a port a while after it was found free.
+                f"{index}/{len(group)}",
+            )
+            for index, (suite, place, root) in enumerate(zip(group, places, roots))
         ]
         try:
             ends = children.run(commands, deadline, _AT_ONCE)
@@ -141,9 +149,11 @@ def _command(
     root: Path,
     arguments: Sequence[str],
     apart: bool,
+    ports: str,
 ) -> children.Command:
     env = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", **built}
     env.setdefault("ARTF_REPORTS", str(cache_dir() / "reports"))
+    env["ARTF_TEST_PORTS"] = ports
     if suite.perturbed:
         env.setdefault("GLIBC_TUNABLES", _OVERWRITE_FREED)
     # The tests of artf import it; those of the wheel must not see this tree.
