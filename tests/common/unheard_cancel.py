@@ -11,8 +11,9 @@ from common.preload import preloadable
 from common.processes import Program, own_address
 
 _HERE = Path(__file__).parent
-#: Seconds: the receive's time, how long it is held, and what the bytes have to come after that.
-_LIMIT, _HELD, _AFTER = 0.5, 2.0, 2.0
+#: Seconds: the receive's time, in which both ends must have met, how long it is held, and what the
+#: bytes have to come after that.
+_LIMIT, _HELD, _AFTER = 2.0, 6.0, 2.0
 
 
 def check_unheard_cancel(

@@ -24,8 +24,9 @@ from common.protocols import AR
 pytestmark = pytest.mark.timeout(900)
 
 STEPS = 400
-#: TensorFlow's channels wait a second after a failed connect; a step is tried each 0.2 s.
-RECONNECTS = 10
+#: TensorFlow's channels wait a second after a failed connect, and longer after the next; a step is
+#: tried each 0.2 s.
+RECONNECTS = 20
 PATHS = {"volume": "shm", "namespace": "shm", "apart": "tcp"}
 
 
@@ -80,7 +81,7 @@ def test_no_image_keeps_what_a_site_passed_in(own_engine: OwnEngine, images: lis
 def test_the_health_check_trains_a_step(own_engine: OwnEngine, images: list[Image]) -> None:
     """Healthy while the server runs, unhealthy when it stands still."""
     settings = ["--env", "CLUSTER=ps=127.0.0.1:2222 worker=127.0.0.1:2223", "--env", "TASK=ps:0"]
-    settings += ["--health-interval=1s", "--health-timeout=15s", "--health-retries=1"]
+    settings += ["--health-interval=1s", "--health-timeout=40s", "--health-retries=1"]
     words = ["run", "--detach", "--network", "none", "--health-start-period=0s", *settings]
     container = own_engine.docker(*words, images[-1].name).stdout.strip()
 
@@ -90,11 +91,13 @@ def test_the_health_check_trains_a_step(own_engine: OwnEngine, images: list[Imag
         return state
 
     try:
-        state = until(lambda: health()["Health"]["Status"] == "healthy" and health(), 60, "healthy")
+        state = until(
+            lambda: health()["Health"]["Status"] == "healthy" and health(), 180, "healthy"
+        )
         said = state["Health"]["Log"][-1]["Output"]
         assert "a step of training over grpc+ar://127.0.0.1:2222 is right" in said
         os.kill(state["Pid"], signal.SIGSTOP)
-        until(lambda: health()["Health"]["Status"] == "unhealthy", 90, "unhealthy")
+        until(lambda: health()["Health"]["Status"] == "unhealthy", 150, "unhealthy")
     finally:
         own_engine.docker("rm", "--force", container)
 

@@ -12,6 +12,7 @@ import re
 import resource
 import signal
 import socket
+import statistics
 import tempfile
 import time
 from collections.abc import Iterator
@@ -37,7 +38,7 @@ from common.frames import (
     Verdict,
     hello,
 )
-from common.limits import LATE
+from common.limits import LATE, SEEN
 from common.loops import Loop, callable_of
 from common.pair import (
     MIB,
@@ -207,6 +208,7 @@ def test_kills_are_seen_at_once(pair: Cluster, fabric: str, kills: int) -> None:
             seconds.append(round(loop.failed_at - killed, 3))
             pair.restart(PS)  # a session's close waits for its tasks
     print(f"{fabric}: seen after {sorted(seconds)} s")
+    assert statistics.median_low(seconds) < SEEN
     assert_works(pair, fabric)
 
 

@@ -34,8 +34,8 @@ class Case:
     quick_on: tuple[str, ...] | None = None
     #: Bytes of memory that must be available.
     memory: int = 0
-    #: Seconds after which it has failed.
-    limit: float = 120.0
+    #: Seconds after which it has failed; the servers may have to be started in them.
+    limit: float = 180.0
 
 
 #: In the order of the table.
@@ -52,7 +52,7 @@ def case(
     then: Callable[[Cluster], None] | None = None,
     quick_on: tuple[str, ...] | None = None,
     memory: int = 0,
-    limit: float = 120.0,
+    limit: float = 180.0,
 ) -> Callable[[Run], Run]:
     """Registers the function that follows as the next row of its group."""
 

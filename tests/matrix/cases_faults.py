@@ -50,8 +50,14 @@ def deadline(cluster: Cluster) -> None:
     with session_on(cluster) as session:
         step = long_transfer(PS, WORKER, 128)
         options = deadline_within(1 / 8, partial(session.run, step), ROUNDS)
-        with pytest.raises(tf.errors.DeadlineExceededError):
-            session.run(step, options=options)
+        missed = False
+        for _ in range(4):  # the machine may have been slow only while the step's time was taken
+            try:
+                session.run(step, options=options)
+            except tf.errors.DeadlineExceededError:
+                missed = True
+                break
+        assert missed
     assert_works(cluster)
 
 

@@ -247,7 +247,7 @@ def test_servers_of_two_jobs() -> None:
             ),
         ]
         try:
-            assert all(program.line(60).startswith("READY") for program in [worker, *rest])
+            assert all(program.line(120).startswith("READY") for program in [worker, *rest])
             said = json.loads(worker.line(60))
         finally:
             for program in [worker, *rest]:

@@ -634,7 +634,7 @@ def test_forked_child_writes_only_its_own(tmp_path: Path) -> None:
         "env": env,
         "forks": 3,
     }
-    result = run_program(PROGRAMS / "fork.py", settings, env=env).result()
+    result = run_program(PROGRAMS / "fork.py", settings, 110, env).result()
     assert result["in_arena"] >= 4 * MIB
     child = {"saw": [7, 7], "wrote": [99, 99], "arena": False, "status": 0}
     assert result["children"] == [child] * 3

@@ -42,8 +42,8 @@ def test_sessions_of_an_in_process_master(protocol: str, tmp_path: Path) -> None
         "callable of a reset session": "AbortedError: is not found",
     }
     if protocol == AR:
-        # gRPC's timers may have started one of their own meanwhile.
-        assert max(threads.values()) <= 2, threads
+        # gRPC's timers start one of their own where none of theirs is free.
+        assert max(threads.values()) <= _STEPS // 10, threads
     else:
         # That stock starts one a step is what proves that threads are counted.
         assert min(threads.values()) >= _STEPS, threads

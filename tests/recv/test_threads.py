@@ -30,8 +30,8 @@ def test_a_servers_threads_are_its_own(tmp_path: Path, first: str) -> None:
     for (protocol, threads), row in zip(rows, said):
         if protocol == AR:
             assert row["at a time"] == threads, said
-            # gRPC's timers may have started one of their own meanwhile.
-            assert row["started by steps"] <= 2, said
+            # gRPC's timers start one of their own where none of theirs is free.
+            assert row["started by steps"] <= STEPS // 10, said
         else:
             # Stock's first decides for all of them, and each step starts a thread: it can be seen.
             assert row["at a time"] == 4, said

@@ -23,7 +23,7 @@ def _bytes_of(hunt: str) -> int:
     return 8 * int(hunt.rsplit(", ", 1)[1].split()[0])
 
 
-@pytest.mark.parametrize(("path", "iterations"), counts_over_paths((300, 180), (100000, 1800)))
+@pytest.mark.parametrize(("path", "iterations"), counts_over_paths((300, 300), (100000, 1800)))
 def test_no_value_is_torn(
     request: pytest.FixtureRequest,
     tmp_path: Path,

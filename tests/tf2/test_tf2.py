@@ -106,7 +106,8 @@ def test_local_cluster(protocol: str, maker: str) -> None:
     if maker == "create_multi_process_cluster" and not importlib.util.find_spec("dill"):
         pytest.skip("TensorFlow's multi_process_runner needs the package dill")
     settings = {"maker": maker, "protocol": protocol}
-    outcome = run_program(PROGRAMS / "local_cluster.py", settings)
+    # Four imports of TensorFlow, which three suites at a time make slow.
+    outcome = run_program(PROGRAMS / "local_cluster.py", settings, 150)
     assert outcome.result() == [1.0, 2049.0]
     assert_clean(outcome)
 

@@ -201,7 +201,7 @@ def test_two_hosts(built: Path) -> None:
     assert int(said["get_bytes"]) == BYTES
     packets = BYTES // MTU
     # A host that is slow for a moment asks again for a part.
-    assert packets <= int(said["rcvd_pkts"]) <= packets * 1.5
+    assert packets <= int(said["rcvd_pkts"]) <= packets * 3
     assert BYTES // LARGEST_READ <= int(said["sent_pkts"]) <= packets // 100
     assert said["retry_exceeded_err"] == "0"
 

@@ -78,7 +78,7 @@ def test_one_end_makes_the_packets_of_both_smaller(built: Path) -> None:
         RDMA_TRAFFIC_CLASS="96",
     )
     assert (said["wrong"], int(said["get_bytes"])) == ("0", BYTES)
-    assert BYTES // 256 <= int(said["rcvd_pkts"]) <= BYTES // 256 * 1.5
+    assert BYTES // 256 <= int(said["rcvd_pkts"]) <= BYTES // 256 * 3
     assert int(said["Ip6InReceives"]) < 100
     line = "I AR-gRPC: RDMA over rxe0/1 (RoCE, 2.5 Gb/s), named by RDMA_DEVICE"
     assert line in outcome.stderr.splitlines()
