@@ -79,7 +79,9 @@ def quickstart_command(
         raise click.UsageError("--layout is for --container")
     given = context.get_parameter_source("protocols") is not click.core.ParameterSource.DEFAULT
     if container and given:
-        raise click.UsageError("--protocols is not for --container, which trains over both")
+        raise click.UsageError(
+            "--protocols is not for --container, which trains over grpc and grpc+ar"
+        )
     train.check(protocols)
     if container:
         refuse_local(context)

@@ -52,9 +52,12 @@ def child_env(extra: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 class _Taken:
-    """The ports that free_port() must not give: those that it has given lately, which are bound a
-    while after, and those of the other suites, which run beside this one: `share` is 2/17 for the
-    third of seventeen, by the remainder."""
+    """The ports that free_port() must not give.
+
+    Those of the suites that run beside this one: with the share "2/17" this one has the ports that
+    leave 2 when divided by 17. And the last 500 that it gave, which may not be bound yet; not all
+    that it ever gave, since a long suite would run out of its share.
+    """
 
     def __init__(self, share: str) -> None:
         self._mine, self._shares = (int(number) for number in share.split("/"))
@@ -72,7 +75,7 @@ _taken = _Taken(os.environ.get("ARTF_TEST_PORTS", "0/1"))
 
 
 def free_port() -> int:
-    """A free loopback port, each time another one; see `ports.hold`."""
+    """A free loopback port, none of those given lately; see `ports.hold`."""
     with ports.hold(_taken) as held:
         port = int(held.getsockname()[1])
         _taken.add(port)
