@@ -1,0 +1,89 @@
+"""Steps on a parameter server that drains each of its connections within milliseconds.
+
+It is a server of gRPC's own Python package that answers what a worker asks of a task.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+from collections import Counter
+from concurrent import futures
+from typing import Any
+
+import grpc
+import numpy as np
+import tensorflow as tf
+from tensorflow.core.framework.device_attributes_pb2 import DeviceAttributes
+
+from common.processes import own_address
+
+PS = "/job:ps/replica:0/task:0"
+AGE_MS = 5
+THREADS = 4
+
+
+class WorkerService:
+    """Answers in the encoding of tensorflow/core/protobuf/worker.proto; most answers are empty."""
+
+    def __init__(self) -> None:
+        device = DeviceAttributes(
+            name=f"{PS}/device:CPU:0", device_type="CPU", memory_limit=2**28, incarnation=1
+        ).SerializeToString()
+        self._answers = {
+            # device_attributes
+            "GetStatus": bytes([0x0A, len(device)]) + device,
+            # graph_handle
+            "RegisterGraph": b"\x0a\x01g",
+        }
+
+    def service(self, details: Any) -> Any:
+        answer = self._answers.get(details.method.rsplit("/", 1)[1], b"")
+        return grpc.unary_unary_rpc_method_handler(lambda request, context: answer)
+
+
+def main() -> None:
+    settings = json.loads(sys.argv[1])
+    options = [
+        ("grpc.max_connection_age_ms", AGE_MS),
+        ("grpc.max_connection_age_grace_ms", 2**31 - 1),
+        ("grpc.max_receive_message_length", -1),
+    ]
+    ps = grpc.server(futures.ThreadPoolExecutor(THREADS), options=options)
+    ps.add_generic_rpc_handlers((WorkerService(),))
+    port = ps.add_insecure_port("127.0.0.1:0")
+    ps.start()
+    spec = {"ps": [f"127.0.0.1:{port}"], "worker": [own_address()]}
+    server = tf.distribute.Server(
+        spec, job_name="worker", task_index=0, protocol=settings["protocol"]
+    )
+    errors: Counter[str] = Counter()
+    with tf.Graph().as_default():
+        with tf.device(PS):
+            fed = tf.compat.v1.placeholder(tf.float32, [settings["values"]])
+            step = tf.group(fed)
+        session = tf.compat.v1.Session(server.target)
+        call = session.make_callable(step, [fed])
+        value = np.zeros(settings["values"], np.float32)
+
+        def steps() -> None:
+            for _ in range(settings["steps"] // THREADS):
+                try:
+                    call(value)
+                except tf.errors.OpError as error:
+                    errors[f"{type(error).__name__}: {error}"] += 1
+
+        threads = [threading.Thread(target=steps) for _ in range(THREADS)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    print(json.dumps(errors), flush=True)
+    # A server has no way to be stopped.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()
