@@ -14,6 +14,9 @@ _HERE = Path(__file__).parent
 #: Seconds: the receive's time, in which both ends must have met, how long it is held, and what the
 #: bytes have to come after that.
 _LIMIT, _HELD, _AFTER = 2.0, 6.0, 2.0
+#: glibc maps a tensor by itself, and the next one of its size at the same place. Else the thread
+#: that made it may have an arena of its own, whose memory goes to no tensor of another thread.
+_MAPPED = {"MALLOC_MMAP_THRESHOLD_": str(1 << 20)}
 
 
 def check_unheard_cancel(
@@ -39,7 +42,7 @@ def check_unheard_cancel(
         Program(
             _HERE / "unheard_cancel_main.py",
             {**shared, "index": index},
-            {**(env or {}), "LD_PRELOAD": holding},
+            {**_MAPPED, **(env or {}), "LD_PRELOAD": holding},
             job=job,
         )
         for index in (1, 0)
