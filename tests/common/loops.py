@@ -45,7 +45,7 @@ class Loop(threading.Thread):
         """Until `count` more steps have ended."""
         wanted = self.steps + count
         eventually(lambda: self.steps >= wanted or self.error is not None, seconds)
-        assert self.error is None and self.steps >= wanted, repr(self.error)
+        assert self.error is None and self.steps >= wanted, f"{self.error!r}: {self.error}"
 
     def outcome(self, seconds: float = LATE) -> Exception | None:
         """What ended it, which must be there within `seconds`."""
