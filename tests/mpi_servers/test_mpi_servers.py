@@ -335,9 +335,9 @@ def test_who_asks_a_server_that_leaves_is_told(new_mpi_cluster: ClusterFactory, 
         cluster[PS].ask_to_leave()
         assert eventually(lambda: FINALIZES in cluster[PS].tail(), 20)
         began = time.monotonic()
-        with pytest.raises((tf.errors.UnavailableError, tf.errors.CancelledError)) as told:
+        with pytest.raises(tf.errors.UnavailableError, match="the MPI channel has ended"):
             session.run(step)
-        assert time.monotonic() - began < 10, str(told.value)
+        assert time.monotonic() - began < 10
 
 
 @pytest.mark.parametrize(
