@@ -13,6 +13,11 @@ from common.limits import LATE, seen
 from common.sessions import lost
 
 
+def _words(error: Exception | None) -> str:
+    """TensorFlow's errors keep their message out of their repr()."""
+    return f"{error!r}: {error}"
+
+
 class Loop(threading.Thread):
     """Runs a step whose value is 0.0 over and over until it fails, or is to stop."""
 
@@ -45,7 +50,7 @@ class Loop(threading.Thread):
         """Until `count` more steps have ended."""
         wanted = self.steps + count
         eventually(lambda: self.steps >= wanted or self.error is not None, seconds)
-        assert self.error is None and self.steps >= wanted, f"{self.error!r}: {self.error}"
+        assert self.error is None and self.steps >= wanted, _words(self.error)
 
     def outcome(self, seconds: float = LATE) -> Exception | None:
         """What ended it, which must be there within `seconds`."""
@@ -64,7 +69,7 @@ class Loop(threading.Thread):
         and within the time that `seen` allows, which only a second step can tell."""
         assert self.slowest > 0, "no step but the first had ended before"
         error = self.outcome(30)
-        assert lost(error, task), repr(error)
+        assert lost(error, task), _words(error)
         assert self.failed_at - since < seen(self.slowest)
 
 
@@ -77,7 +82,7 @@ def undisturbed(step: Callable[[], Any], seconds: float) -> Iterator[None]:
     yield
     loop.wait_steps(2, 2 * seconds)
     error = loop.finish()
-    assert error is None, repr(error)
+    assert error is None, _words(error)
     assert loop.slowest < seconds
 
 

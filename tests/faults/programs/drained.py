@@ -1,6 +1,7 @@
 """Steps on a parameter server that drains each of its connections within milliseconds.
 
-It is a server of gRPC's own Python package that answers what a worker asks of a task.
+It is a server of gRPC's own Python package that answers what a worker asks of a task. Prints the
+errors of the steps, and how many connections they took.
 """
 
 from __future__ import annotations
@@ -8,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import threading
 from collections import Counter
 from concurrent import futures
 from typing import Any
@@ -29,6 +29,7 @@ class WorkerService:
     """Answers in the encoding of tensorflow/core/protobuf/worker.proto; most answers are empty."""
 
     def __init__(self) -> None:
+        self.peers: set[str] = set()
         device = DeviceAttributes(
             name=f"{PS}/device:CPU:0", device_type="CPU", memory_limit=2**28, incarnation=1
         ).SerializeToString()
@@ -41,7 +42,13 @@ class WorkerService:
 
     def service(self, details: Any) -> Any:
         answer = self._answers.get(details.method.rsplit("/", 1)[1], b"")
-        return grpc.unary_unary_rpc_method_handler(lambda request, context: answer)
+
+        def handle(request: bytes, context: Any) -> bytes:
+            # Each connection has a port of its own.
+            self.peers.add(context.peer())
+            return answer
+
+        return grpc.unary_unary_rpc_method_handler(handle)
 
 
 def main() -> None:
@@ -52,7 +59,8 @@ def main() -> None:
         ("grpc.max_receive_message_length", -1),
     ]
     ps = grpc.server(futures.ThreadPoolExecutor(THREADS), options=options)
-    ps.add_generic_rpc_handlers((WorkerService(),))
+    service = WorkerService()
+    ps.add_generic_rpc_handlers((service,))
     port = ps.add_insecure_port("127.0.0.1:0")
     ps.start()
     spec = {"ps": [f"127.0.0.1:{port}"], "worker": [own_address()]}
@@ -75,12 +83,10 @@ def main() -> None:
                 except tf.errors.OpError as error:
                     errors[f"{type(error).__name__}: {error}"] += 1
 
-        threads = [threading.Thread(target=steps) for _ in range(THREADS)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    print(json.dumps(errors), flush=True)
+        with futures.ThreadPoolExecutor(THREADS) as pool:
+            for done in [pool.submit(steps) for _ in range(THREADS)]:
+                done.result()
+    print(json.dumps({"errors": errors, "connections": len(service.peers)}), flush=True)
     # A server has no way to be stopped.
     os._exit(0)
 
