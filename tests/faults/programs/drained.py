@@ -43,7 +43,7 @@ class WorkerService:
     def service(self, details: Any) -> Any:
         answer = self._answers.get(details.method.rsplit("/", 1)[1], b"")
 
-        def handle(request: bytes, context: Any) -> bytes:
+        def handle(request: bytes, context: Any) -> Any:
             # Each connection has a port of its own.
             self.peers.add(context.peer())
             return answer
