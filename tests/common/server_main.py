@@ -29,7 +29,8 @@ class _Mallinfo2(ctypes.Structure):
 def heap() -> int | None:
     """Bytes in use of all of malloc's arenas and mappings; None before glibc 2.33.
 
-    What malloc keeps of freed memory goes back first: it is no growth of the resident memory.
+    What malloc keeps of freed memory goes back first, but for the end of an arena that is not the
+    main one, which malloc_trim leaves: that much is no growth of the resident memory.
     """
     libc = ctypes.CDLL(None)
     libc.malloc_trim(0)

@@ -561,8 +561,6 @@ def test_steps_leave_nothing(pair: Cluster, fabric: str, steps: int) -> None:
     looks = {"resident": resident, "descriptors": descriptors, "shared": shared_memory}
     # From the first window's start to the last one's end.
     slack = {"descriptors": 2, "shared": 4 * MIB}
-    if not INSTRUMENTED:
-        slack["resident"] = 4 * MIB
 
     def look() -> dict[tuple[str, str], int]:
         wait_no_offers(pair, PS, WORKER)
@@ -594,6 +592,11 @@ def test_steps_leave_nothing(pair: Cluster, fabric: str, steps: int) -> None:
     print(leaked, grown)
     assert all(leaked[task, "heap"] <= most(steps) for task in (PS, WORKER)), leaked
     assert all(by <= slack[what] for (_, what), by in grown.items() if what in slack), grown
+    if not INSTRUMENTED:
+        # By the median window: malloc_trim leaves the end of a thread's arena, so that more tensors
+        # at once than ever before keep some MB resident, once.
+        resident_by = {task: leaked[task, "resident"] * steps / 2 for task in (PS, WORKER)}
+        assert all(by <= 4 * MIB for by in resident_by.values()), resident_by
 
 
 @pytest.mark.slow
