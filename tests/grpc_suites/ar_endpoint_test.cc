@@ -5,7 +5,8 @@
 //   ar_endpoint_test FABRIC upstream
 //   ar_endpoint_test FABRIC CASE
 //
-// FABRIC is one of ends.h, CASE one of contract.h or that of seeds.h, or with shm that of switch.h.
+// FABRIC is one of ends.h, CASE one of contract.h, drained.h or that of seeds.h, or with shm that
+// of switch.h.
 
 #include <grpc/grpc.h>
 
@@ -18,6 +19,7 @@
 #include "test/core/iomgr/endpoint_tests.h"
 #include "test/core/util/test_config.h"
 #include "tests/grpc_suites/contract.h"
+#include "tests/grpc_suites/drained.h"
 #include "tests/grpc_suites/ends.h"
 #include "tests/grpc_suites/seeds.h"
 #include "tests/grpc_suites/switch.h"
@@ -37,7 +39,7 @@ grpc_endpoint_test_fixture CreateFixture(size_t slice_size) {
 
 bool Run(const std::string& fabric, const std::string& name) {
   if (!IsFabric(fabric)) return false;
-  if (RunSwitchCase(fabric, name) || RunSeedsCase(name)) return true;
+  if (RunSwitchCase(fabric, name) || RunSeedsCase(name) || RunDrainedCase(name)) return true;
   grpc_core::ExecCtx exec_ctx;
   Pollset pollset;
   if (name != "upstream") return RunContractCase(fabric, name);

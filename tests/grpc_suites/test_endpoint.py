@@ -124,6 +124,13 @@ def test_on_and_off_beside_each_other(program: str, poller: str) -> None:
     assert "ok switch over shm" in run(program, "shm", "switch", poller=poller)
 
 
+@pytest.mark.parametrize("poller", POLLERS)
+@pytest.mark.parametrize("case", ["late-frames", "left-open", "last-stream"])
+def test_the_end_of_a_drained_connection(case: str, poller: str) -> None:
+    """It loses no response (patches/grpc/0017) and serves no stream too many (0016)."""
+    assert f"ok {case}" in run(PROGRAMS[0], "shm", case, poller=poller)
+
+
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_generators_are_seeded(program: str) -> None:
     """gRPC's own generators are not there (patches/grpc/0001): ours do not draw alike."""
