@@ -5,8 +5,8 @@
 //   ar_endpoint_test FABRIC upstream
 //   ar_endpoint_test FABRIC CASE
 //
-// FABRIC is one of ends.h, CASE one of contract.h, drained.h or that of seeds.h, or with shm that
-// of switch.h.
+// FABRIC is one of ends.h, CASE one of contract.h or drained.h or that of seeds.h or
+// queue_timer_cases.h, or with shm that of switch.h.
 
 #include <grpc/grpc.h>
 
@@ -21,6 +21,7 @@
 #include "tests/grpc_suites/contract.h"
 #include "tests/grpc_suites/drained.h"
 #include "tests/grpc_suites/ends.h"
+#include "tests/grpc_suites/queue_timer_cases.h"
 #include "tests/grpc_suites/seeds.h"
 #include "tests/grpc_suites/switch.h"
 
@@ -39,7 +40,8 @@ grpc_endpoint_test_fixture CreateFixture(size_t slice_size) {
 
 bool Run(const std::string& fabric, const std::string& name) {
   if (!IsFabric(fabric)) return false;
-  if (RunSwitchCase(fabric, name) || RunSeedsCase(name) || RunDrainedCase(name)) return true;
+  if (RunSwitchCase(fabric, name) || RunSeedsCase(name)) return true;
+  if (RunDrainedCase(name) || RunQueueTimerCase(name)) return true;
   grpc_core::ExecCtx exec_ctx;
   Pollset pollset;
   if (name != "upstream") return RunContractCase(fabric, name);

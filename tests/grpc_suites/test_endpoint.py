@@ -131,6 +131,13 @@ def test_the_end_of_a_drained_connection(case: str, poller: str) -> None:
     assert f"ok {case}" in run(PROGRAMS[0], "shm", case, poller=poller)
 
 
+@pytest.mark.parametrize("poller", POLLERS)
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_function_that_runs_later_on_a_queue(program: str, poller: str) -> None:
+    """The queue that it may begin calls on does not end before (grpc/queue_timer.h)."""
+    assert "ok queue-timer" in run(program, "shm", "queue-timer", poller=poller)
+
+
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_generators_are_seeded(program: str) -> None:
     """gRPC's own generators are not there (patches/grpc/0001): ours do not draw alike."""

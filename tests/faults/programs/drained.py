@@ -1,7 +1,6 @@
 """Steps on a parameter server that drains each of its connections within milliseconds.
 
-It is a server of gRPC's own Python package that answers what a worker asks of a task. Prints the
-errors of the steps, and how many connections they took.
+Prints the errors of the steps, and how many connections they took.
 """
 
 from __future__ import annotations
@@ -11,44 +10,17 @@ import os
 import sys
 from collections import Counter
 from concurrent import futures
-from typing import Any
 
 import grpc
 import numpy as np
 import tensorflow as tf
-from tensorflow.core.framework.device_attributes_pb2 import DeviceAttributes
 
+from common.grpcio_worker import WorkerService
 from common.processes import own_address
 
 PS = "/job:ps/replica:0/task:0"
 AGE_MS = 5
 THREADS = 4
-
-
-class WorkerService:
-    """Answers in the encoding of tensorflow/core/protobuf/worker.proto; most answers are empty."""
-
-    def __init__(self) -> None:
-        self.peers: set[str] = set()
-        device = DeviceAttributes(
-            name=f"{PS}/device:CPU:0", device_type="CPU", memory_limit=2**28, incarnation=1
-        ).SerializeToString()
-        self._answers = {
-            # device_attributes
-            "GetStatus": bytes([0x0A, len(device)]) + device,
-            # graph_handle
-            "RegisterGraph": b"\x0a\x01g",
-        }
-
-    def service(self, details: Any) -> Any:
-        answer = self._answers.get(details.method.rsplit("/", 1)[1], b"")
-
-        def handle(request: bytes, context: Any) -> Any:
-            # Each connection has a port of its own.
-            self.peers.add(context.peer())
-            return answer
-
-        return grpc.unary_unary_rpc_method_handler(handle)
 
 
 def main() -> None:
@@ -59,7 +31,7 @@ def main() -> None:
         ("grpc.max_receive_message_length", -1),
     ]
     ps = grpc.server(futures.ThreadPoolExecutor(THREADS), options=options)
-    service = WorkerService()
+    service = WorkerService(PS)
     ps.add_generic_rpc_handlers((service,))
     port = ps.add_insecure_port("127.0.0.1:0")
     ps.start()
