@@ -2,6 +2,7 @@
 
 #include "third_party/ar_grpc/grpc/queue_timer.h"
 
+#include <grpc/support/time.h>
 #include <grpcpp/impl/codegen/completion_queue_tag.h>
 
 #include <memory>
@@ -34,9 +35,10 @@ class TimerOfQueue final : public QueueTimer, public grpc::internal::CompletionQ
   void Start(std::chrono::milliseconds delay) override {
     grpc_core::ApplicationCallbackExecCtx callback_exec_ctx;
     grpc_core::ExecCtx exec_ctx;
-    grpc_timer_init(&timer_,
-                    grpc_core::Timestamp::Now() + grpc_core::Duration::Milliseconds(delay.count()),
-                    &on_time_);
+    // gRPC counts whole milliseconds, and its own Now() rounds down.
+    const gpr_timespec time = gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
+                                           gpr_time_from_millis(delay.count(), GPR_TIMESPAN));
+    grpc_timer_init(&timer_, grpc_core::Timestamp::FromTimespecRoundUp(time), &on_time_);
   }
   void Cancel() override {
     grpc_core::ApplicationCallbackExecCtx callback_exec_ctx;

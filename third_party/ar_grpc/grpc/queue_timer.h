@@ -18,7 +18,7 @@ class QueueTimer {
   // call may be begun on it any more.
   static QueueTimer* Create(grpc::CompletionQueue* queue, std::function<void()> function);
 
-  // Once.
+  // Once. `function` runs no sooner than `delay` from now, unless it is cancelled.
   virtual void Start(std::chrono::milliseconds delay) = 0;
   // From any thread until `function` begins to run: it runs soon. Before Start this does nothing.
   virtual void Cancel() = 0;
