@@ -28,7 +28,7 @@ from common.scripted import PREFACE, receive
 PS = "/job:ps/replica:0/task:0"
 HEADERS = 1
 HEADER = 9  # bytes before each frame's payload
-EMPTY_SETTINGS = bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+EMPTY_SETTINGS = PREFACE[-HEADER:]
 #: The last stream that was looked at is 0: none.
 GOAWAY = bytes([0, 0, 8, 7, 0, 0, 0, 0, 0]) + bytes(8)
 
