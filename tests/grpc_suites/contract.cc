@@ -27,6 +27,8 @@
 #include "src/core/lib/iomgr/tcp_posix.h"
 #include "tests/grpc_suites/ends.h"
 #include "third_party/ar_grpc/base/keep_alive.h"
+#include "third_party/ar_grpc/grpc/poller.h"
+#include "third_party/ar_grpc/protocol/release_batch.h"
 
 namespace ar_grpc::testing {
 namespace {
@@ -394,6 +396,41 @@ void ReleasesBeforeTheEndAreTaken(const std::string& fabric) {
   Destroy(other);
 }
 
+// A thread that batches what it releases tells of it before it sleeps, or at once where gRPC's
+// engine would not say when it does.
+void ReleasesGoBeforeAThreadSleeps(const std::string& fabric) {
+  const auto args = Arguments();
+  const grpc_endpoint_pair tcp = TcpPair(args);
+  auto pair = ConnectOver(fabric);
+  protocol::Link::Description description;
+  description.peer = TestNode()->id();
+  const auto client =
+      std::make_shared<protocol::Link>(std::move(description), std::move(pair.connector));
+  grpc_endpoint* const server =
+      NewEnd(protocol::End::kServer, fabric, std::move(pair.acceptor), tcp.server, args);
+  Operation read;
+  read.Read(server);
+  const auto tensor = std::make_shared<int>(1);
+  const BatchedReleases releases;
+  for (int ticket = 1; ticket <= 3; ++ticket) {
+    protocol::Offers::Held held;
+    held.keep = tensor;
+    protocol::Offers::Held replaced;
+    Check(TestNode()->offers().Hold(TestNode()->id(), ticket, std::move(held), &replaced), "held");
+    Check(protocol::ReleaseBatch::Release(client, ticket, /*bytes=*/100), "released");
+  }
+  const bool batches = grpc_get_poll_strategy_name() == std::string("poll");
+  Check(client->HasUnsentMessages() == batches, "they wait where a batch can be");
+  const auto deadline = grpc_core::Timestamp::Now() + grpc_core::Duration::Seconds(10);
+  while (tensor.use_count() > 1) {
+    Check(grpc_core::Timestamp::Now() < deadline, "all are let go");
+    Poll(grpc_core::Duration::Seconds(1));
+  }
+  grpc_endpoint_destroy(server);
+  (void)read.Wait();
+  grpc_endpoint_destroy(tcp.client);
+}
+
 // One direction: writes pieces of any size and checks what arrives, both without pause.
 class Flow {
  public:
@@ -541,6 +578,7 @@ bool RunContractCase(const std::string& fabric, const std::string& name) {
       {"keep-alive", TcpIsKeptAlive},
       {"releases", ReleasesAreTakenBesideABusyStream},
       {"last-releases", ReleasesBeforeTheEndAreTaken},
+      {"batched-releases", ReleasesGoBeforeAThreadSleeps},
       {"share", AReadTakesAShare},
       {"both-ways", BothWaysAtOnceWithManyPollers},
       {"race", ShutdownMayComeAtAnyTime},

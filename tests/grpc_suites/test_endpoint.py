@@ -33,6 +33,7 @@ CASES = (
     "keep-alive",
     "releases",
     "last-releases",
+    "batched-releases",
     "share",
     "both-ways",
     "race",

@@ -2,11 +2,15 @@
 
 // What a sender holds goes once, and soon: whatever becomes of the links and of the messages.
 
+#include <poll.h>
+
 #include <memory>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "tests/units/transfer_testing.h"
+#include "third_party/ar_grpc/protocol/release_batch.h"
 
 namespace {
 
@@ -28,8 +32,9 @@ struct Running {
   Destination to;
   std::shared_ptr<Outcome> outcome = std::make_shared<Outcome>();
 
-  Running(World* world, uint64_t size, uint64_t seed, bool in_segment = true)
-      : receiver(world->MakeReceiver()),
+  Running(World* world, uint64_t size, uint64_t seed, bool in_segment = true,
+          bool sender_waits = false)
+      : receiver(world->MakeReceiver(nullptr, nullptr, sender_waits)),
         source(world->MakeSource(size, seed, in_segment)),
         to(size, false) {
     offer = world->MakeSender().TryOffer(receiver->ask(), std::move(source.buffer),
@@ -229,6 +234,81 @@ void ReleasesOverAFullRing() {
   for (const auto& one : all) Check(*one->source.released == 1, "once");
 }
 
+bool Readable(int fd) {
+  pollfd one = {fd, POLLIN, 0};
+  return poll(&one, 1, 0) == 1;
+}
+
+// What one thread reads before it sleeps is released together, and the sender is woken once.
+void ReleasesOfATurn() {
+  World world(World::Loopback());
+  const Ends ends = world.Connect();
+  fabric::Connection* const sender = ends.server->connection();
+  std::vector<std::unique_ptr<Running>> all;
+  const auto transfer = [&](uint64_t size) {
+    all.push_back(std::make_unique<Running>(&world, size, all.size()));
+    all.back()->Start();
+    CheckOk(all.back()->outcome->Wait());
+    Check(all.back()->Right(all.size() - 1), "the bytes");
+  };
+  const auto released = [&] {
+    world.Pump();
+    int count = 0;
+    for (const auto& one : all) count += *one->source.released;
+    all.clear();
+    return count;
+  };
+  Check(Value(sender->ArmRead()), "the sender sleeps");
+  {
+    ReleaseBatch batch;
+    for (int i = 0; i < 3; ++i) transfer(5000);
+    Check(!Readable(sender->wake_fd()) && ends.client->HasUnsentMessages(), "they wait");
+    Check(*all[0]->source.released == 0, "held meanwhile");
+    ReleaseBatch::PostAll();
+    Check(Readable(sender->wake_fd()), "woken");
+    sender->ClearWake();
+    Check(released() == 3 && !Readable(sender->wake_fd()), "once, for all of them");
+
+    // Those that hold much are not kept waiting.
+    constexpr uint64_t kSize = 50000;
+    for (uint64_t bytes = kSize; bytes < ReleaseBatch::kMostBytes; bytes += kSize) transfer(kSize);
+    Check(ends.client->HasUnsentMessages(), "they wait");
+    transfer(kSize);
+    Check(!ends.client->HasUnsentMessages(), "posted");
+    Check(released() == 1 + static_cast<int>(ReleaseBatch::kMostBytes / kSize), "all");
+
+    // Nor are another thread's.
+    std::thread other([&] { transfer(5000); });
+    other.join();
+    Check(!ends.client->HasUnsentMessages() && released() == 1, "at once");
+
+    // Nor are those that a sender waits for, and what is posted takes the others with it.
+    transfer(5000);
+    Check(ends.client->HasUnsentMessages(), "it waits");
+    Running waited_for(&world, 5000, 9, /*in_segment=*/true, /*sender_waits=*/true);
+    waited_for.Start();
+    CheckOk(waited_for.outcome->Wait());
+    Check(released() == 1 && *waited_for.source.released == 1, "both");
+
+    transfer(5000);
+    Check(ends.client->HasUnsentMessages(), "it waits");
+  }
+  Check(!ends.client->HasUnsentMessages() && released() == 1, "with the batch's end");
+
+  // The link ends before they are told: the next one tells of them.
+  ReleaseBatch batch;
+  const Ends second = world.Connect();
+  for (int i = 0; i < 3; ++i) transfer(5000);
+  world.Disconnect(ends);
+  Check(released() == 3, "over the other link");
+  ReleaseBatch::PostAll();
+  transfer(5000);
+  second.client->Close();
+  ReleaseBatch::PostAll();
+  world.Disconnect(second);
+  Check(*all[0]->source.released == 1, "with the last link");
+}
+
 // A peer that reads no message does not fill this process's memory.
 void APeerThatReadsNoMessage() {
   World world(World::Loopback(), 1 << 20);
@@ -279,6 +359,7 @@ int main() {
                               {"lost with its link", AReleaseThatIsLostWithItsLink},
                               {"a call that is lost", AReleaseWhoseCallIsLost},
                               {"a full ring", ReleasesOverAFullRing},
+                              {"of a turn", ReleasesOfATurn},
                               {"no message is read", APeerThatReadsNoMessage},
                               {"a late offer", AnOfferAfterItsRelease},
                               {"random tickets", TicketsAreRandom},

@@ -375,13 +375,15 @@ class World {
     return Sender(server, [this](uint64_t size) { return Allocate(size); }, std::move(choose));
   }
   std::shared_ptr<Receiver> MakeReceiver(RunInPool run_in_pool = nullptr,
-                                         std::shared_ptr<WriteGate> gate = nullptr) {
+                                         std::shared_ptr<WriteGate> gate = nullptr,
+                                         bool sender_waits = false) {
     Receiver::Options options;
     options.node = client;
     options.caller = calls;
     options.task = "/job:ps";
     options.run_in_pool = std::move(run_in_pool);
     options.gate = std::move(gate);
+    options.sender_waits = sender_waits;
     options.chunks = {uint64_t{1} << 20, 4};
     return Receiver::Create(std::move(options));
   }

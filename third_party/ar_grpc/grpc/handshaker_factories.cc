@@ -10,7 +10,7 @@
 #include "third_party/ar_grpc/grpc/ar_handshaker.h"
 #include "third_party/ar_grpc/grpc/channel_args.h"
 #include "third_party/ar_grpc/grpc/new_handshaker.h"
-#include "third_party/ar_grpc/grpc/spin.h"
+#include "third_party/ar_grpc/grpc/poller.h"
 
 namespace ar_grpc {
 namespace {
@@ -36,7 +36,7 @@ class ArHandshakerFactory : public grpc_core::HandshakerFactory {
 }  // namespace
 
 void RegisterHandshakers(grpc_core::CoreConfiguration::Builder* builder) {
-  InstallSpin();
+  InstallPoller();
   builder->handshaker_registry()->RegisterHandshakerFactory(
       grpc_core::HANDSHAKER_CLIENT, std::make_unique<ArHandshakerFactory>(protocol::End::kClient));
   builder->handshaker_registry()->RegisterHandshakerFactory(

@@ -2,7 +2,6 @@
 
 #include "third_party/ar_grpc/grpc/spin.h"
 
-#include <grpc/support/port_platform.h>
 #include <poll.h>
 #include <sched.h>
 #include <time.h>
@@ -15,7 +14,6 @@
 #include <limits>
 #include <string>
 
-#include "src/core/lib/iomgr/ev_posix.h"
 #include "third_party/ar_grpc/base/limits.h"
 #include "third_party/ar_grpc/base/log.h"
 
@@ -67,12 +65,15 @@ bool Watches(const pollfd* fds, nfds_t count) {
   return false;
 }
 
-int SpinningPoll(pollfd* fds, nfds_t count, int timeout_ms) {
+}  // namespace
+
+int SpinAndPoll(pollfd* fds, nfds_t count, int timeout_ms) {
+  if (timeout_ms == 0 || LimitNs() == 0) return poll(fds, count, timeout_ms);
   int64_t now = NowNs();
   const int64_t end =
       timeout_ms < 0 ? std::numeric_limits<int64_t>::max() : now + timeout_ms * kNsPerMs;
-  if (timeout_ms != 0 && now < last_moved_ns.load(std::memory_order_relaxed) + LimitNs() &&
-      Watches(fds, count) && !spinning.exchange(true, std::memory_order_acquire)) {
+  if (now < last_moved_ns.load(std::memory_order_relaxed) + LimitNs() && Watches(fds, count) &&
+      !spinning.exchange(true, std::memory_order_acquire)) {
     int ready = 0;
     // Activity of other threads prolongs it, though not beyond the caller's own deadline.
     while (ready == 0 && now < end &&
@@ -89,12 +90,6 @@ int SpinningPoll(pollfd* fds, nfds_t count, int timeout_ms) {
     }
   }
   return poll(fds, count, timeout_ms);
-}
-
-}  // namespace
-
-void InstallSpin() {
-  if (LimitNs() > 0) grpc_poll_function = SpinningPoll;
 }
 
 void SpinFor(int fd) {

@@ -2,6 +2,8 @@
 #ifndef THIRD_PARTY_AR_GRPC_GRPC_SPIN_H_
 #define THIRD_PARTY_AR_GRPC_GRPC_SPIN_H_
 
+#include <poll.h>
+
 // Waiting for a peer without sleeping, for a little while. To wake a sleeping thread takes tens of
 // microseconds on a virtual machine, more than a small RPC's own work, and a step is a row of small
 // RPCs. So one of gRPC's poller threads looks again and again until a fabric has been silent for
@@ -9,8 +11,8 @@
 // core each time, and an idle process does not spin at all.
 namespace ar_grpc {
 
-// Makes gRPC's `poll` engine spin; other engines go on as they are. Idempotent.
-void InstallSpin();
+// As poll(2), with that before it sleeps.
+int SpinAndPoll(pollfd* fds, nfds_t count, int timeout_ms);
 
 // A fabric's descriptor, for which it is worth to spin.
 void SpinFor(int fd);

@@ -91,11 +91,22 @@ void Link::UncountEager(uint64_t bytes) {
   eager_ahead_ = std::max(eager_ahead_ - static_cast<double>(bytes), 0.0);
 }
 
+bool Link::QueueLocked(uint64_t ticket) {
+  if (releases_ended_ || unsent_.size() >= kMostUnsent) return false;
+  unsent_.push_back(ticket);
+  return true;
+}
+
+bool Link::QueueRelease(uint64_t ticket) {
+  if (!carries_stream() || closed()) return false;
+  std::lock_guard<std::mutex> lock(write_mu_);
+  return QueueLocked(ticket);
+}
+
 bool Link::PostRelease(uint64_t ticket) {
   if (!carries_stream() || closed()) return false;
   std::lock_guard<std::mutex> lock(write_mu_);
-  if (releases_ended_ || unsent_.size() >= kMostUnsent) return false;
-  unsent_.push_back(ticket);
+  if (!QueueLocked(ticket)) return false;
   if (FlushLocked().ok()) return true;
   // The connection has ended: whoever asked tells this one in another way. Those before it are
   // given by TakeUnconfirmedReleases.

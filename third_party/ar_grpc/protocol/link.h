@@ -60,11 +60,11 @@ class Link {
   // Whether this end can read what the peer exports.
   bool can_get() const { return connection_ && connection_->capabilities().get; }
 
-  // As the Connection's; messages that wait for room go first.
+  // As the Connection's; messages that wait go first.
   StatusOr<size_t> Write(const iovec* parts, int count);
   StatusOr<bool> ArmWrite();
 
-  // Releases that wait for room, at most: more are refused, as a peer that reads no message must
+  // Releases that wait, at most: more are refused, as a peer that reads no message must
   // not fill this process's memory.
   static constexpr size_t kMostUnsent = size_t{1} << 16;
   // The last posted releases that are remembered: more than a peer leaves unread (fabric/shm has
@@ -81,10 +81,12 @@ class Link {
   // Tells the peer that it may let go what it holds under `ticket`. false: no messages go over this
   // link, or it has ended, or too many wait.
   bool PostRelease(uint64_t ticket);
+  // The same, but the message waits for FlushMessages, or for the next Write.
+  bool QueueRelease(uint64_t ticket);
   // Ends the releases of this link and gives those that the peer may not have read, the oldest
   // first: they are to be told in another way. To release a ticket twice does no harm.
   std::vector<uint64_t> TakeUnconfirmedReleases();
-  // Sends messages that wait for room; to be called when the wake descriptor has been readable.
+  // Sends messages that wait; to be called when the wake descriptor has been readable.
   Status FlushMessages();
   bool HasUnsentMessages();
   // Takes up to `most` messages that have come; their tickets go to `released`. kInternal for a
@@ -99,6 +101,8 @@ class Link {
  private:
   // The window of the stream to a far peer, in bytes; 0 for a near peer, or a stream without one.
   uint64_t FarWindow() const;
+  // Leaves a release for FlushLocked. false: too many wait, or there are to be no more.
+  bool QueueLocked(uint64_t ticket);
   // Sends what waits; false when there is no room, and then the peer wakes this end.
   StatusOr<bool> FlushLocked();
 

@@ -11,6 +11,7 @@
 #include "third_party/ar_grpc/base/random.h"
 #include "third_party/ar_grpc/fabric/registry.h"
 #include "third_party/ar_grpc/protocol/chunks.h"
+#include "third_party/ar_grpc/protocol/release_batch.h"
 
 namespace ar_grpc::protocol {
 namespace {
@@ -227,9 +228,13 @@ void Receiver::GiveUp() {
 }
 
 void Receiver::Release(const std::shared_ptr<Link>& link, const NodeId& server) {
-  if (link != nullptr && link->PostRelease(ask_.ticket)) return;
+  const auto post = [this](const std::shared_ptr<Link>& over) {
+    if (options_.sender_waits) return over->PostRelease(ask_.ticket);
+    return ReleaseBatch::Release(over, ask_.ticket, target_.size);
+  };
+  if (link != nullptr && post(link)) return;
   const std::shared_ptr<Link> other = options_.node->LinkToTell(server);
-  if (other != nullptr && other != link && other->PostRelease(ask_.ticket)) return;
+  if (other != nullptr && other != link && post(other)) return;
   ReleaseByCall(server, ask_.ticket);
 }
 

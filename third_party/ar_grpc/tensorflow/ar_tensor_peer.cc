@@ -63,6 +63,7 @@ std::shared_ptr<Receiver> NewReceiver(const std::shared_ptr<Node>& node,
                                       const std::shared_ptr<const TensorCaller>& caller,
                                       std::shared_ptr<protocol::WriteGate> gate) {
   Receiver::Options options;
+  options.sender_waits = gate != nullptr;
   options.gate = std::move(gate);
   options.node = node;
   options.caller = std::make_shared<Calls>(caller);
