@@ -6,7 +6,7 @@
 //   ar_endpoint_test FABRIC CASE
 //
 // FABRIC is one of ends.h, CASE one of contract.h or drained.h or that of seeds.h or
-// queue_timer_cases.h, or with shm that of switch.h.
+// queue_timer_cases.h or shared_connection.h, or with shm that of switch.h.
 
 #include <grpc/grpc.h>
 
@@ -23,6 +23,7 @@
 #include "tests/grpc_suites/ends.h"
 #include "tests/grpc_suites/queue_timer_cases.h"
 #include "tests/grpc_suites/seeds.h"
+#include "tests/grpc_suites/shared_connection.h"
 #include "tests/grpc_suites/switch.h"
 
 namespace ar_grpc::testing {
@@ -42,6 +43,7 @@ bool Run(const std::string& fabric, const std::string& name) {
   if (!IsFabric(fabric)) return false;
   if (RunSwitchCase(fabric, name) || RunSeedsCase(name)) return true;
   if (RunDrainedCase(name) || RunQueueTimerCase(name)) return true;
+  if (RunSharedConnectionCase(name)) return true;
   grpc_core::ExecCtx exec_ctx;
   Pollset pollset;
   if (name != "upstream") return RunContractCase(fabric, name);

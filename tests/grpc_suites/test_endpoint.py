@@ -10,7 +10,9 @@ import os
 import re
 import subprocess
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
@@ -42,10 +44,12 @@ SECONDS = 300
 RING = 1 << 20
 
 
-def run(program: str, *arguments: str, poller: str) -> list[str]:
+def run(
+    program: str, *arguments: str, poller: str, settings: Mapping[str, str] = MappingProxyType({})
+) -> list[str]:
     """The program's lines, when it ends in time and in order; else a failure names the case."""
     path = Path(os.environ["ARTF_GRPC_SUITES"]) / program
-    env = {**os.environ, **POLLERS[poller]}
+    env = {**os.environ, **POLLERS[poller], **settings}
     with subprocess.Popen(
         [str(path), *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env
     ) as child:
@@ -137,6 +141,16 @@ def test_the_end_of_a_drained_connection(case: str, poller: str) -> None:
 def test_a_function_that_runs_later_on_a_queue(program: str, poller: str) -> None:
     """The queue that it may begin calls on does not end before (grpc/queue_timer.h)."""
     assert "ok queue-timer" in run(program, "shm", "queue-timer", poller=poller)
+
+
+@pytest.mark.parametrize("poller", POLLERS)
+@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("case", ["shared-rest", "shared-stuck"])
+def test_queues_that_share_a_connection(case: str, program: str, poller: str) -> None:
+    """Who has no call is not woken (patches/grpc/0019), who has one never waits for another."""
+    # Else it would look after a call that nobody polls for.
+    no_backup = {"GRPC_CLIENT_CHANNEL_BACKUP_POLL_INTERVAL_MS": "0"}
+    assert f"ok {case}" in run(program, "shm", case, poller=poller, settings=no_backup)
 
 
 @pytest.mark.parametrize("program", PROGRAMS)

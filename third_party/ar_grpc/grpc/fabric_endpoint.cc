@@ -142,8 +142,9 @@ class FabricEndpoint
   }
 
   void AddTo(grpc_pollset* pollset) {
-    // A server's completion queues are polled as long as it lives, so one of them is enough: with
-    // more, each event makes the queues' threads wake each other to take turns at the descriptor.
+    // A server's completion queues are polled as long as it lives, so one of them is enough, the
+    // one that accepted the connection: with more, each event makes the queues' threads wake each
+    // other to take turns at the descriptor.
     if (link_->end() == protocol::End::kServer && polled_.exchange(true)) return;
     grpc_endpoint_add_to_pollset(tcp_, pollset);
     grpc_pollset_add_fd(pollset, wake_);
