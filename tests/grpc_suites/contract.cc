@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <climits>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <random>
@@ -301,28 +302,41 @@ void TcpIsKeptAlive(const std::string& fabric) {
   grpc_endpoint_destroy(client);
 }
 
-// More of them than any ring of messages holds.
-constexpr int kManyOffers = 1000;
+// The link over which a receiver releases what a server holds for it: its own end is not gRPC's.
+struct ReceiversLink {
+  std::shared_ptr<protocol::Link> client;
+  grpc_endpoint* server;
+  grpc_endpoint* tcp;  // the client's end; both are the caller's to destroy
+};
 
-// What the other end releases is let go, though nobody reads the stream, which has bytes.
-void ReleasesAreTakenBesideABusyStream(const std::string& fabric) {
+ReceiversLink NewReceiversLink(const std::string& fabric) {
   const auto args = Arguments();
   const grpc_endpoint_pair tcp = TcpPair(args);
   auto pair = ConnectOver(fabric);
   protocol::Link::Description description;
   description.peer = TestNode()->id();
-  const auto client =
-      std::make_shared<protocol::Link>(std::move(description), std::move(pair.connector));
-  grpc_endpoint* const server =
-      NewEnd(protocol::End::kServer, fabric, std::move(pair.acceptor), tcp.server, args);
+  return {std::make_shared<protocol::Link>(std::move(description), std::move(pair.connector)),
+          NewEnd(protocol::End::kServer, fabric, std::move(pair.acceptor), tcp.server, args),
+          tcp.client};
+}
+
+// Has the server hold `tensor` for the receiver.
+void Hold(uint64_t ticket, const std::shared_ptr<int>& tensor) {
+  protocol::Offers::Held held;
+  held.keep = tensor;
+  protocol::Offers::Held replaced;
+  Check(TestNode()->offers().Hold(TestNode()->id(), ticket, std::move(held), &replaced), "held");
+}
+
+// More of them than any ring of messages holds.
+constexpr int kManyOffers = 1000;
+
+// What the other end releases is let go, though nobody reads the stream, which has bytes.
+void ReleasesAreTakenBesideABusyStream(const std::string& fabric) {
+  const auto [client, server, tcp] = NewReceiversLink(fabric);
   protocol::Offers& offers = TestNode()->offers();
   const auto tensor = std::make_shared<int>(1);
-  for (int ticket = 1; ticket <= kManyOffers; ++ticket) {
-    protocol::Offers::Held held;
-    held.keep = tensor;
-    protocol::Offers::Held replaced;
-    Check(offers.Hold(TestNode()->id(), ticket, std::move(held), &replaced), "held");
-  }
+  for (int ticket = 1; ticket <= kManyOffers; ++ticket) Hold(ticket, tensor);
   const std::string text = Random(100, 7);
   const iovec part = {const_cast<char*>(text.data()), text.size()};
   Check(fabric::testing::Value(client->Write(&part, 1)) == text.size(), "bytes that lie there");
@@ -345,7 +359,7 @@ void ReleasesAreTakenBesideABusyStream(const std::string& fabric) {
   }
   Check(tensor.use_count() == 1 && offers.open() == 0, "all are let go");
   grpc_endpoint_destroy(server);
-  grpc_endpoint_destroy(tcp.client);
+  grpc_endpoint_destroy(tcp);
 }
 
 // A ring is the peer's to make, and may be large: no read makes more of it than a share.
@@ -375,48 +389,26 @@ void AReadTakesAShare(const std::string& fabric) {
 // What was released just before the end counts, as another link may keep the receiver's offers.
 void ReleasesBeforeTheEndAreTaken(const std::string& fabric) {
   const Ends other = NewEnds(fabric);
-  const auto args = Arguments();
-  const grpc_endpoint_pair tcp = TcpPair(args);
-  auto pair = ConnectOver(fabric);
-  protocol::Link::Description description;
-  description.peer = TestNode()->id();
-  const auto client =
-      std::make_shared<protocol::Link>(std::move(description), std::move(pair.connector));
-  grpc_endpoint* const server =
-      NewEnd(protocol::End::kServer, fabric, std::move(pair.acceptor), tcp.server, args);
+  const auto [client, server, tcp] = NewReceiversLink(fabric);
   const auto tensor = std::make_shared<int>(1);
-  protocol::Offers::Held held;
-  held.keep = tensor;
-  protocol::Offers::Held replaced;
-  Check(TestNode()->offers().Hold(TestNode()->id(), 1, std::move(held), &replaced), "held");
+  Hold(1, tensor);
   Check(client->PostRelease(1), "posted");
   grpc_endpoint_destroy(server);
   Check(tensor.use_count() == 1, "let go");
-  grpc_endpoint_destroy(tcp.client);
+  grpc_endpoint_destroy(tcp);
   Destroy(other);
 }
 
 // A thread that batches what it releases tells of it before it sleeps, or at once where gRPC's
 // engine would not say when it does.
 void ReleasesGoBeforeAThreadSleeps(const std::string& fabric) {
-  const auto args = Arguments();
-  const grpc_endpoint_pair tcp = TcpPair(args);
-  auto pair = ConnectOver(fabric);
-  protocol::Link::Description description;
-  description.peer = TestNode()->id();
-  const auto client =
-      std::make_shared<protocol::Link>(std::move(description), std::move(pair.connector));
-  grpc_endpoint* const server =
-      NewEnd(protocol::End::kServer, fabric, std::move(pair.acceptor), tcp.server, args);
+  const auto [client, server, tcp] = NewReceiversLink(fabric);
   Operation read;
   read.Read(server);
   const auto tensor = std::make_shared<int>(1);
   const BatchedReleases releases;
   for (int ticket = 1; ticket <= 3; ++ticket) {
-    protocol::Offers::Held held;
-    held.keep = tensor;
-    protocol::Offers::Held replaced;
-    Check(TestNode()->offers().Hold(TestNode()->id(), ticket, std::move(held), &replaced), "held");
+    Hold(ticket, tensor);
     Check(protocol::ReleaseBatch::Release(client, ticket, /*bytes=*/100), "released");
   }
   const bool batches = grpc_get_poll_strategy_name() == std::string("poll");
@@ -428,7 +420,7 @@ void ReleasesGoBeforeAThreadSleeps(const std::string& fabric) {
   }
   grpc_endpoint_destroy(server);
   (void)read.Wait();
-  grpc_endpoint_destroy(tcp.client);
+  grpc_endpoint_destroy(tcp);
 }
 
 // One direction: writes pieces of any size and checks what arrives, both without pause.
