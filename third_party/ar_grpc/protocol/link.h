@@ -64,8 +64,8 @@ class Link {
   StatusOr<size_t> Write(const iovec* parts, int count);
   StatusOr<bool> ArmWrite();
 
-  // Releases that wait, at most: more are refused, as a peer that reads no message must
-  // not fill this process's memory.
+  // Releases that wait, at most: more are refused, as a peer that reads no message must not fill
+  // this process's memory.
   static constexpr size_t kMostUnsent = size_t{1} << 16;
   // The last posted releases that are remembered: more than a peer leaves unread (fabric/shm has
   // room for 256 messages).

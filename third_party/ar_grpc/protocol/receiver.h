@@ -77,7 +77,8 @@ class Receiver : public std::enable_shared_from_this<Receiver> {
     int most_copiers = kMaxCopiers;
     // Of a target that is the caller's, where more than this writes to it; may be empty.
     std::shared_ptr<WriteGate> gate;
-    // For the release, as the sender of a collective's buffer does: it is told at once.
+    // Whether the sender stands still until the release comes, as that of a collective's buffer
+    // does: then the release goes at once, not with the ReleaseBatch of the thread.
     bool sender_waits = false;
     // How calls fetch what cannot be read; without it, as the stream's figures say.
     std::optional<ChunkPlan> chunks;

@@ -38,7 +38,8 @@ bool ReleaseBatch::Add(const std::shared_ptr<Link>& link, uint64_t ticket, uint6
 
 void ReleaseBatch::Post() {
   bytes_ = 0;
-  // Of its own, as the last to hold a link may be this.
+  // Moved out first: the loop may drop the last reference to a link, and what its end runs may add
+  // to this batch.
   const std::vector<std::shared_ptr<Link>> links = std::exchange(links_, {});
   // A link that has ended gives its releases to whoever takes it off the node.
   for (const std::shared_ptr<Link>& link : links) (void)link->FlushMessages().ok();
