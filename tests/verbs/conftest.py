@@ -3,7 +3,6 @@ faults that tests see there."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
@@ -12,9 +11,10 @@ from artf_cli.bench import figures, record
 from artf_cli.errors import ArtfError
 from common.lacking import cannot_be_had
 from rdma_host import machine
-from rdma_host.fault_times import FaultTimes
+from rdma_host.fault_times import FaultRecorder, FaultTimes
 
 _COMMAND = 'scripts/artf test --only verbs -- --run-slow --record-faults -k "faults or writes"'
+_TIMES = pytest.StashKey[FaultTimes]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -25,13 +25,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-def pytest_deselected(items: list[pytest.Item]) -> None:
-    """A part of the times must not stand for all of them."""
-    timed = [each for each in items if "fault_times" in getattr(each, "fixturenames", ())]
-    if timed and timed[0].config.getoption("--record-faults"):
-        raise pytest.UsageError(
-            f"--record-faults needs {len(timed)} tests more than were chosen: {_COMMAND}"
-        )
+def pytest_configure(config: pytest.Config) -> None:
+    times = config.stash[_TIMES] = FaultTimes()
+    if config.getoption("--record-faults"):
+        made = record.record(None, [_COMMAND])
+
+        def keep(rows: list[figures.FaultRow]) -> None:
+            figures.write(figures.FOLDER / "faults.json", rows, made)
+
+        config.pluginmanager.register(FaultRecorder(times, keep, _COMMAND))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -52,12 +54,6 @@ def rdma_host() -> None:
 
 
 @pytest.fixture(scope="session")
-def fault_times(request: pytest.FixtureRequest) -> Iterator[FaultTimes]:
-    """What the tests saw; kept with --record-faults where all of them passed."""
-    made = record.record(None, [_COMMAND])
-    times = FaultTimes()
-    yield times
-    if request.config.getoption("--record-faults"):
-        if request.session.testsfailed:
-            pytest.fail("the times after faults are not kept, since tests have failed")
-        figures.write(figures.FOLDER / "faults.json", times.rows, made)
+def fault_times(request: pytest.FixtureRequest) -> FaultTimes:
+    """Takes what the tests see."""
+    return request.config.stash[_TIMES]
