@@ -6,8 +6,10 @@
 
 namespace ar_grpc::testing {
 
-// Two completion queues over one connection: "shared-rest" counts what the queue without a call is
-// woken, "shared-stuck" has one's thread not come back. False for another name.
+// Completion queues that share a connection. "shared-rest" counts what the queue without a call is
+// woken; "shared-stuck" has a queue's thread not come back, "shared-pair" one of two threads,
+// "shared-crowd" any of several queues' for a while, and "shared-accepted" that of a server's queue
+// that did not accept the connection. False for another name.
 bool RunSharedConnectionCase(const std::string& name);
 
 }  // namespace ar_grpc::testing

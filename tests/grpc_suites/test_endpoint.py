@@ -40,6 +40,8 @@ CASES = (
     "both-ways",
     "race",
 )
+# Of tests/grpc_suites/shared_connection.cc.
+SHARED = ("shared-rest", "shared-stuck", "shared-pair", "shared-crowd", "shared-accepted")
 SECONDS = 300
 RING = 1 << 20
 
@@ -145,7 +147,7 @@ def test_a_function_that_runs_later_on_a_queue(program: str, poller: str) -> Non
 
 @pytest.mark.parametrize("poller", POLLERS)
 @pytest.mark.parametrize("program", PROGRAMS)
-@pytest.mark.parametrize("case", ["shared-rest", "shared-stuck"])
+@pytest.mark.parametrize("case", SHARED)
 def test_queues_that_share_a_connection(case: str, program: str, poller: str) -> None:
     """Who has no call is not woken (patches/grpc/0019), who has one never waits for another."""
     # Else it would look after a call that nobody polls for.
