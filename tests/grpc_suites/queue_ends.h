@@ -43,10 +43,9 @@ inline std::shared_ptr<protocol::Node> NodeFor(Speak speak) {
   return speak == Speak::kAr ? protocol::Node::Create({{"shm"}}) : nullptr;
 }
 
-inline void SetNode(const std::shared_ptr<protocol::Node>& node, grpc::ChannelArguments* args) {
-  if (node == nullptr) return;
-  auto pointer = node;
-  args->SetPointerWithVtable(kNodeArg, &pointer, NodeArgVtable());
+// Turns AR-gRPC on for these arguments, as `node`; not without one.
+inline void SetNode(std::shared_ptr<protocol::Node> node, grpc::ChannelArguments* args) {
+  if (node != nullptr) args->SetPointerWithVtable(kNodeArg, &node, NodeArgVtable());
 }
 
 class ServerNode final : public grpc::ServerBuilderOption {
@@ -64,7 +63,7 @@ class Port {
  public:
   explicit Port(Speak speak) : client_(NodeFor(speak)) {
     builder_.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
-    // Its thread would look after a request that nobody polls for.
+    // Else the server's thread polls anew every 10 s, and finds what nobody polled for.
     builder_.SetSyncServerOption(grpc::ServerBuilder::CQ_TIMEOUT_MSEC, 10 * kPatienceS * 1000);
     builder_.SetOption(std::make_unique<ServerNode>(NodeFor(speak)));
   }
@@ -77,8 +76,8 @@ class Port {
     return grpc::CreateCustomChannel("127.0.0.1:" + std::to_string(port_),
                                      grpc::InsecureChannelCredentials(), args);
   }
-  // While a channel is connected: it is in the way that was asked for.
-  void CheckSpoken() const {
+  // While a channel is connected: with AR-gRPC it has left TCP.
+  void CheckPath() const {
     if (client_ != nullptr) Check(client_->Count().links > 0, "over shared memory");
   }
 

@@ -86,7 +86,7 @@ int CountingPoll(pollfd* fds, nfds_t count, int timeout_ms) {
 
 struct World {
   explicit World(Speak speak) : port(speak) {}
-  ~World() { port.CheckSpoken(); }
+  ~World() { port.CheckPath(); }
 
   Echo service;
   Port port;
@@ -226,7 +226,7 @@ void AcceptedByAnotherQueue(Speak speak) {
     Await(client.Call(kNow), "the call whose thread does not come back");
     queues[accepting].Serve(&service);
     Await(client.Call(kNow), "a call that comes to the queue that accepted");
-    port.CheckSpoken();
+    port.CheckPath();
     back.set_value();
   }
   server->Shutdown();
