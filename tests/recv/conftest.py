@@ -16,12 +16,17 @@ from common.fixtures import (  # noqa: F401
 from common.paths import DataPath
 from common.virtual_host import driver_of
 
+#: Its long forms take 20 minutes each where a machine is slow.
+_HUNT = "test_no_value_is_torn"
+
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """What goes by MPI, and what runs in a virtual host, has a part of its own."""
+    """Parts of their own: what goes by MPI, what runs in a virtual host, the other long hunts."""
     callspec = getattr(item, "callspec", None)
     path = callspec.params.get("path") if callspec else None
     if driver_of(item):
         item.add_marker(pytest.mark.part("recv-verbs"))
     elif isinstance(path, DataPath) and path.mpi:
         item.add_marker(pytest.mark.part("recv-mpi"))
+    elif getattr(item, "originalname", "") == _HUNT and item.get_closest_marker("slow"):
+        item.add_marker(pytest.mark.part("recv-hunts"))

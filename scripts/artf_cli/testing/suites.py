@@ -50,13 +50,14 @@ SUITES = (
         parts=("containers", "clean-root", "clean-user", "systems", "two-bazels"),
     ),
     Suite("wheel", together="built"),
-    # By the path of the tensors (tests/recv/conftest.py): all of them are too long for one part.
+    # By the path of the tensors, and the long hunts (tests/recv/conftest.py): all are too long for
+    # one part.
     Suite(
         "recv",
         installed=True,
         perturbed=True,
         together="built",
-        parts=("recv", "recv-mpi", "recv-verbs", "recv-two-hosts"),
+        parts=("recv", "recv-hunts", "recv-mpi", "recv-verbs", "recv-two-hosts"),
     ),
     # It waits for time limits most of the time. The virtual hosts' kernel is there by then.
     Suite("faults", installed=True, perturbed=True, together="built", parts=("servers",)),
