@@ -23,7 +23,7 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from common.ar import descriptors, eventually, offers, settle, wait_no_offers
+from common.ar import descriptors, eventually, offers, path_of, settle, wait_no_offers
 from common.fixtures import ClusterFactory
 from common.frames import (
     OLD_VERSION,
@@ -131,6 +131,19 @@ def test_forced_fabric_that_no_longer_reaches(new_ar_cluster: ClusterFactory) ->
         assert time.monotonic() - began < LATE
         envs[PS]["AR_GRPC_FABRICS"] = "shm"
         cluster.restart(PS)  # a session's close waits for its tasks
+
+
+def test_what_a_client_lacks_is_in_its_log(new_ar_cluster: ClusterFactory) -> None:
+    """Also where it has another fabric: who looks for RDMA reads why there is none."""
+    library = "/missing/libibverbs.so.1"
+    envs = {PS: {"AR_IBVERBS_LIB": library}, WORKER: {"AR_GRPC_FABRICS": "tcp"}}
+    cluster = new_ar_cluster(envs=envs, ps=1, worker=1)
+    with session_at(cluster.target(PS)) as session:
+        assert session.run(large_step((WORKER, PS), 1)) == 0.0
+    assert path_of(cluster, PS, WORKER) == "tcp"
+    log = cluster[PS].tail()
+    none = "the server allows none of the client's fabrics"
+    assert re.search(rf"connected to \S+ over tcp: {none}; verbs: [^\n]*{library}", log), log
 
 
 @pytest.mark.parametrize("value", ["nonsense", "^shm,verbs,tcp"])

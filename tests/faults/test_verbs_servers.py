@@ -192,6 +192,7 @@ def test_clients(new_cluster_of_verbs: ClusterFactory) -> None:
 
 
 @in_a_host
+@pytest.mark.slow
 def test_idle_servers_take_no_processor(new_cluster_of_verbs: ClusterFactory) -> None:
     """After tensors both ways: less than 1 % of a core each."""
     cluster = new_cluster_of_verbs(ps=1, worker=1)

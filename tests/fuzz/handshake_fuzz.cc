@@ -132,6 +132,7 @@ HandshakeOptions Options(uint8_t bits) {
   }
   options.tcp_allowed = (bits & 1) == 0;
   if ((bits & 2) != 0) options.without_stream = {"verbs"};
+  if ((bits & 4) != 0) options.lacked = {{"shm", "no memory"}, {"verbs", "no device"}};
   return options;
 }
 

@@ -54,6 +54,8 @@ struct Outcome {
 struct Settings {
   std::vector<std::string> client_fabrics = {"shm"};
   std::vector<std::string> server_fabrics = {"shm"};
+  std::vector<LackedFabric> client_lacks;
+  std::vector<LackedFabric> server_lacks;
   std::map<std::string, Fabric> fabrics;
   uint16_t version = kVersion;
   std::function<Status(const Brochure&)> reaches = [](const Brochure&) { return OkStatus(); };
@@ -62,8 +64,8 @@ struct Settings {
 class Sim {
  public:
   explicit Sim(Settings settings) : settings_(std::move(settings)) {
-    client_ = std::make_unique<ClientHandshake>(Options(settings_.client_fabrics, 'c'),
-                                                settings_.version);
+    client_ = std::make_unique<ClientHandshake>(
+        Options(settings_.client_fabrics, settings_.client_lacks, 'c'), settings_.version);
   }
 
   // What may be set before Run.
@@ -148,9 +150,11 @@ class Sim {
     bool said = false;  // the script has
   };
 
-  static HandshakeOptions Options(const std::vector<std::string>& fabrics, uint8_t node) {
+  static HandshakeOptions Options(const std::vector<std::string>& fabrics,
+                                  const std::vector<LackedFabric>& lacked, uint8_t node) {
     HandshakeOptions options;
     options.node.fill(node);
+    options.lacked = lacked;
     for (const std::string& name : fabrics) options.fabrics.push_back({name, "at " + name});
     return options;
   }
@@ -159,8 +163,8 @@ class Sim {
     ++connection_;
     open_[connection_] = true;
     Server server;
-    server.machine = std::make_unique<ServerHandshake>(Options(settings_.server_fabrics, 's'),
-                                                       settings_.reaches);
+    server.machine = std::make_unique<ServerHandshake>(
+        Options(settings_.server_fabrics, settings_.server_lacks, 's'), settings_.reaches);
     server.machine->Start(now_);
     servers_[connection_] = std::move(server);
   }

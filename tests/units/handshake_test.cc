@@ -103,6 +103,72 @@ void NoCommonFabric() {
   CheckText(empty.client_outcome->reason, "the client offers no fabric");
 }
 
+void CheckReasons(const Settings& settings, const std::string& client, const std::string& server,
+                  int line = __builtin_LINE()) {
+  Sim sim(settings);
+  sim.Run();
+  sim.CheckOutcome();
+  CheckBoth(sim, Kind::kStayOnTcp, Kind::kStayOnTcp, line);
+  const std::string& said = sim.client_outcome->reason;
+  Check(said == client, "the client says '" + said + "'", line);
+  const std::string& theirs = sim.server_outcomes.rbegin()->second.reason;
+  Check(theirs == server, "the server says '" + theirs + "'", line);
+}
+
+void WhatAnEndLacksIsAReason() {
+  const std::vector<LackedFabric> no_device = {{"verbs", "no device"}};
+  Settings settings;
+  settings.reaches = [](const Brochure&) { return Status(StatusCode::kUnavailable, "far away"); };
+  settings.client_lacks = no_device;
+  settings.server_fabrics = {"shm", "verbs"};
+  CheckReasons(settings, "shm: far away; verbs: no device", "shm: far away");
+  // Where both lack it, each says why in its own log.
+  settings.server_fabrics = {"shm"};
+  settings.server_lacks = {{"verbs", "no library"}};
+  CheckReasons(settings, "shm: far away; verbs: no device", "shm: far away");
+  // Once, however often it is offered.
+  settings.client_lacks = {};
+  settings.client_fabrics = {"shm", "verbs", "verbs"};
+  std::string said = "shm: far away; verbs: the server lacks it: no library";
+  CheckReasons(settings, said, said);
+
+  // What could be attached to, and failed.
+  settings.reaches = [](const Brochure&) { return OkStatus(); };
+  settings.fabrics["shm"].client = Does::kRefuse;
+  said = "shm: as told, refused; verbs: the server lacks it: no library";
+  CheckReasons(settings, said, said);
+
+  // That nothing is in common is no reason of its own then.
+  settings.client_fabrics = {"verbs"};
+  said = "verbs: the server lacks it: no library";
+  CheckReasons(settings, said, said);
+  settings.client_fabrics = {};
+  settings.client_lacks = {{"shm", "no memory"}, {"verbs", "no device"}};
+  CheckReasons(settings, "shm: no memory; verbs: no device", "the client offers no fabric");
+
+  // Who may use nothing but what it lacks fails, and says so.
+  HandshakeOptions options;
+  options.tcp_allowed = false;
+  options.lacked = no_device;
+  ClientHandshake client(options, kVersion);
+  (void)client.Start(Instant{});
+  Answer answer;
+  answer.attempt = 1;
+  answer.reason = "the client offers no fabric";
+  const Steps steps = client.Received(Encode(answer), Instant{});
+  Check(steps.size() == 1 && steps[0].kind == Kind::kFail, "fails");
+  Check(steps[0].reason == "verbs: no device", "why");
+
+  // Of version 1, which asks for shared memory alone.
+  Settings first;
+  first.version = 1;
+  first.server_fabrics = {"verbs"};
+  first.server_lacks = {{"shm", "no memory"}};
+  first.client_lacks = no_device;
+  CheckReasons(first, "shm: the server lacks it: no memory; verbs: no device",
+               "shm: the server lacks it: no memory");
+}
+
 void AllFailAndTcpGoesOn() {
   for (const StatusCode code :
        {StatusCode::kFailedPrecondition, StatusCode::kNotFound, StatusCode::kResourceExhausted}) {
@@ -740,6 +806,7 @@ int main() {
        {"the first that works is taken", TheFirstThatWorksIsTaken},
        {"what does not reach is not tried", WhatDoesNotReachIsNotTried},
        {"no common fabric", NoCommonFabric},
+       {"what an end lacks is a reason", WhatAnEndLacksIsAReason},
        {"all fail and TCP goes on", AllFailAndTcpGoesOn},
        {"silent fabrics leave time for TCP", SilentFabricsLeaveTimeForTcp},
        {"eight fabrics", EightFabrics},

@@ -105,9 +105,8 @@ protocol::HandshakeOptions HandshakeOptionsFor(const protocol::NodeId& node,
       }
       why = brochure.status();
     }
-    if (options.nothing_offered.empty()) options.nothing_offered = name + ": " + why.message();
+    options.lacked.push_back({name, why.message()});
   }
-  if (!options.fabrics.empty()) options.nothing_offered.clear();
   return options;
 }
 

@@ -75,6 +75,12 @@ inline constexpr int kMaxAttachFrames = 64;
 // Frames of any kind that the peer sends on one connection, those of unknown kind included.
 inline constexpr int kMaxFrames = 1024;
 
+// A fabric that an end may use and cannot.
+struct LackedFabric {
+  std::string fabric;
+  std::string why;
+};
+
 // Of either end.
 struct HandshakeOptions {
   NodeId node{};
@@ -83,8 +89,9 @@ struct HandshakeOptions {
   // Whether the connection may stay on TCP. A client that may not fails instead; a server always
   // may.
   bool tcp_allowed = true;
-  // Why `fabrics` is empty, where that is not because nothing else is allowed.
-  std::string nothing_offered;
+  // What would be among them, if it could be used. Where a connection stays on TCP, a client's
+  // reason names all of these, and a server's those that the client offers.
+  std::vector<LackedFabric> lacked;
   // Those of `fabrics` that carry no stream: under them TCP goes on after the verdict.
   std::vector<std::string> without_stream;
   std::chrono::milliseconds deadline{5000};
@@ -155,7 +162,7 @@ class ClientHandshake {
   void ReconnectPlain(const std::string& why);
   void Reconnect(Next next, const std::string& why, bool transient = false);
   void Established();
-  void EndWithoutFabric(Step::Kind kind, const std::string& why, bool transient);
+  void EndWithoutFabric(Step::Kind kind, std::string why, bool transient);
   void Fail(StatusCode code, const std::string& what);
   Steps Take() { return std::exchange(steps_, {}); }
 
@@ -224,7 +231,8 @@ class ServerHandshake {
   void NextAttempt(Instant now);
   void Begin(const std::string& fabric, size_t left, Instant now);
   void Failed(const std::string& why, bool transient, bool tell, Instant now);
-  void AddReason(const std::string& why);
+  void CompareOffers(const std::vector<std::string>& offered);
+  std::string AllReasons() const;
   void Refuse(const std::string& why);
   void OnFirstVersion(const std::string& frame, Instant now);
   void AnswerFirstVersion(const std::string& address);
@@ -250,6 +258,7 @@ class ServerHandshake {
   bool client_ready_ = false;  // the client has said that its end is ready
   std::string fabric_;
   std::string reasons_;
+  std::string lacks_;  // what the client offers, and this end allows and cannot use
   bool transient_ = false;
   HandshakeInput received_;
   Peer peer_;

@@ -202,9 +202,7 @@ void ClientHandshake::OnFirstVersion(const std::string& frame, Instant now) {
   peer_.version = 1;
   peer_.node = answer->node;
   if (answer->fabric.empty()) {
-    return EndWithoutFabric(
-        Step::Kind::kStayOnTcp,
-        options_.nothing_offered.empty() ? answer->reason : options_.nothing_offered, false);
+    return EndWithoutFabric(Step::Kind::kStayOnTcp, answer->reason, false);
   }
   if (answer->fabric != kFirstVersionFabric || !Contains(options_.fabrics, answer->fabric)) {
     return Violated("it chose a fabric that was not offered: " + answer->fabric);
@@ -234,10 +232,7 @@ void ClientHandshake::OnAnswer(const Answer& answer, Instant now) {
   GiveUp();
   attempt_ = answer.attempt;
   if (answer.fabric.empty()) {
-    return EndWithoutFabric(
-        Step::Kind::kStayOnTcp,
-        options_.nothing_offered.empty() ? answer.reason : options_.nothing_offered,
-        answer.transient);
+    return EndWithoutFabric(Step::Kind::kStayOnTcp, answer.reason, answer.transient);
   }
   peer_.link = answer.link;
   Begin(answer.fabric, now);
@@ -363,8 +358,15 @@ void ClientHandshake::Established() {
   steps_.push_back(std::move(step));
 }
 
-void ClientHandshake::EndWithoutFabric(Step::Kind kind, const std::string& why, bool transient) {
+void ClientHandshake::EndWithoutFabric(Step::Kind kind, std::string why, bool transient) {
   GiveUp();
+  if (kind == Step::Kind::kStayOnTcp) {
+    // Where nothing was offered, that is all that the server can say.
+    if (options_.fabrics.empty() && !options_.lacked.empty()) why.clear();
+    for (const LackedFabric& each : options_.lacked) {
+      AddReason(each.fabric + ": " + each.why, &why);
+    }
+  }
   Step step;
   step.kind = kind;
   step.reason = why;

@@ -112,7 +112,7 @@ void ServerHandshake::Parse(Instant now) {
     if (head.boundary == Boundary::kIncomplete) return;
     if (head.boundary == Boundary::kForeign) {
       if (state_ == State::kPeek) return EndWithoutFabric(Step::Kind::kStayOnPlainTcp, "");
-      if (state_ == State::kDraining) return EndWithoutFabric(Step::Kind::kStayOnTcp, reasons_);
+      if (state_ == State::kDraining) return EndWithoutFabric(Step::Kind::kStayOnTcp, AllReasons());
       return Fail(StatusCode::kInvalidArgument, kBrokeOff);
     }
     const std::string frame = received_.TakeFrame(head.size);
@@ -157,24 +157,39 @@ void ServerHandshake::OnHello(const Hello& hello, Instant now) {
   peer_.version = kVersion;
   peer_.node = hello.node;
   peer_.features = hello.features & kFeatures;
-  bool common = false;
+  std::vector<std::string> offered;
   for (const Brochure& brochure : hello.brochures) {
+    offered.push_back(brochure.fabric);
     if (!Has(brochure.fabric) || ContainsName(candidates_, brochure.fabric)) continue;
-    common = true;
     const Status reaches = reaches_(brochure);
     if (reaches.ok()) {
       candidates_.push_back(brochure.fabric);
     } else {
-      AddReason(brochure.fabric + ": " + reaches.message());
+      AddReason(brochure.fabric + ": " + reaches.message(), &reasons_);
     }
   }
-  if (hello.brochures.empty()) {
-    AddReason("the client offers no fabric");
-  } else if (!common) {
-    AddReason(options_.nothing_offered.empty() ? "the server allows none of the client's fabrics"
-                                               : options_.nothing_offered);
-  }
+  CompareOffers(offered);
   NextAttempt(now);
+}
+
+// Notes what this end lacks of that. What the client lacks is in the client's own log.
+void ServerHandshake::CompareOffers(const std::vector<std::string>& offered) {
+  for (const LackedFabric& each : options_.lacked) {
+    if (!ContainsName(offered, each.fabric)) continue;
+    AddReason(each.fabric + ": the server lacks it: " + each.why, &lacks_);
+  }
+  if (offered.empty()) {
+    AddReason("the client offers no fabric", &reasons_);
+  } else if (candidates_.empty() && reasons_.empty() && lacks_.empty()) {
+    AddReason("the server allows none of the client's fabrics", &reasons_);
+  }
+}
+
+// Why there is no fabric: what failed comes first, as an answer is cut off at kMaxText.
+std::string ServerHandshake::AllReasons() const {
+  std::string reasons = reasons_;
+  if (!lacks_.empty()) AddReason(lacks_, &reasons);
+  return reasons;
 }
 
 void ServerHandshake::OnFrame(const FrameHead& head, const std::string& frame, Instant now) {
@@ -242,14 +257,14 @@ void ServerHandshake::NextAttempt(Instant now) {
     return Begin(answer.fabric, left, now);
   }
   if (!candidates_.empty()) {
-    AddReason("no time is left for " + candidates_.front());
+    AddReason("no time is left for " + candidates_.front(), &reasons_);
     transient_ = true;
   }
   given_up_ = true;
-  answer.reason = reasons_;
+  answer.reason = AllReasons();
   answer.transient = transient_;
   steps_.push_back(SendStep(Encode(answer)));
-  if (!tried) return EndWithoutFabric(Step::Kind::kStayOnTcp, reasons_);
+  if (!tried) return EndWithoutFabric(Step::Kind::kStayOnTcp, AllReasons());
   state_ = State::kDraining;
   deadline_ = std::max(deadline_, now + kShortestDrain);
 }
@@ -273,13 +288,13 @@ void ServerHandshake::Begin(const std::string& fabric, size_t left, Instant now)
 // `tell`: the client does not know yet.
 void ServerHandshake::Failed(const std::string& why, bool transient, bool tell, Instant now) {
   GiveUp();
-  AddReason(fabric_ + ": " + why);
+  AddReason(fabric_ + ": " + why, &reasons_);
   transient_ = transient_ || transient;
   if (peer_.version == 1) {
     if (state_ == State::kVerdict) return;  // which is "no", or a lie
     fabric_.clear();
     AnswerFirstVersion("");
-    return EndWithoutFabric(Step::Kind::kStayOnTcp, reasons_);
+    return EndWithoutFabric(Step::Kind::kStayOnTcp, AllReasons());
   }
   if (tell) {
     Verdict verdict;
@@ -289,11 +304,6 @@ void ServerHandshake::Failed(const std::string& why, bool transient, bool tell, 
     steps_.push_back(SendStep(Encode(verdict)));
   }
   NextAttempt(now);
-}
-
-void ServerHandshake::AddReason(const std::string& why) {
-  if (!reasons_.empty()) reasons_ += "; ";
-  reasons_ += why;
 }
 
 // --- version 1 ---
@@ -309,11 +319,9 @@ void ServerHandshake::OnFirstVersion(const std::string& frame, Instant now) {
     attempt_ = 1;
     return Begin(kFirstVersionFabric, 1, now);
   }
-  AddReason(hello->fabrics.empty()             ? "the client offers no fabric"
-            : options_.nothing_offered.empty() ? "the server allows none of the client's fabrics"
-                                               : options_.nothing_offered);
+  CompareOffers(hello->fabrics);
   AnswerFirstVersion("");
-  EndWithoutFabric(Step::Kind::kStayOnTcp, reasons_);
+  EndWithoutFabric(Step::Kind::kStayOnTcp, AllReasons());
 }
 
 void ServerHandshake::AnswerFirstVersion(const std::string& address) {
@@ -322,7 +330,7 @@ void ServerHandshake::AnswerFirstVersion(const std::string& address) {
   answer.fabric = fabric_;
   answer.address = address;
   if (fabric_.empty()) {
-    answer.reason = reasons_;
+    answer.reason = AllReasons();
   } else {
     answer.token = peer_.link;
   }
@@ -335,8 +343,8 @@ void ServerHandshake::OnFirstVersionVerdict(const std::string& frame) {
     return Fail(StatusCode::kInvalidArgument, "sent a " + verdict.status().message());
   }
   if (!verdict->established) {
-    AddReason(verdict->reason);
-    return EndWithoutFabric(Step::Kind::kStayOnTcp, reasons_);
+    AddReason(verdict->reason, &reasons_);
+    return EndWithoutFabric(Step::Kind::kStayOnTcp, AllReasons());
   }
   // Its end has been told after this one.
   if (!attached_) {

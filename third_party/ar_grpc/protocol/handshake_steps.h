@@ -55,6 +55,12 @@ inline bool ContainsName(const std::vector<std::string>& names, const std::strin
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
+// Adds to the reasons why a connection stays on TCP.
+inline void AddReason(const std::string& why, std::string* reasons) {
+  if (!reasons->empty()) *reasons += "; ";
+  *reasons += why;
+}
+
 }  // namespace ar_grpc::protocol
 
 #endif  // THIRD_PARTY_AR_GRPC_PROTOCOL_HANDSHAKE_STEPS_H_
