@@ -79,11 +79,14 @@ def session_target(target):
 def status():
   """What our protocols have done in this process, as a dict of counters.
 
-  Among them: `stream_bytes_sent`, `rendezvous_bytes` (read straight out of peers' memory),
-  `chunk_bytes`, `mpi_bytes_sent`, `mpi_bytes_received`, `offers_open`, `links`, `paths` (server
-  address to fabric), `arena` (once a server
-  runs), `protocols` (the table of protocols by size, measured on this machine, as text), and
-  `protocols_outside_arena` (that of tensors in memory of other allocators).
+  `stream_bytes_sent`, `stream_bytes_received`, `rendezvous` (tensors read straight out of peers'
+  memory), `rendezvous_bytes`, `chunk_bytes`, `staged_bytes` (copied into the arena first);
+  `mpi_bytes_sent`, `mpi_bytes_received`, `verbs_links`, `verbs_bytes_sent`,
+  `verbs_bytes_received` (of grpc+mpi and grpc+verbs); `cleanups` (of steps), `offers_open`,
+  `links`, `paths` (server address to fabric), `far_us` (of far ones among them: by how many
+  microseconds a round trip takes longer), `arena` (once a server runs), `protocols` (the table of
+  protocols by size, measured on this machine, as text), and `protocols_outside_arena` (that of
+  tensors in memory of other allocators).
   """
   load()
   size = 1 << 16
