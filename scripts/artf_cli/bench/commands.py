@@ -274,9 +274,10 @@ def bench_train(
 def bench_all(
     output: Path, parts: tuple[str, ...], rounds: int | None, base: str, python: str | None
 ) -> None:
-    """Measures all that docs/measured.md shows, and writes its tables anew.
+    """Measures what docs/measured.md shows, and writes its tables anew.
 
-    For a machine that has nothing else to do.
+    For a machine that has nothing else to do. The rest is made by `bench hostile`, and by the tests
+    that docs/measured.md and docs/rdma.md name.
     """
     built = build.build(base, python).wheel
     wheels = {UPSTREAM_WHEEL: upstream_wheel(base, built)}

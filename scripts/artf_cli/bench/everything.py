@@ -1,4 +1,4 @@
-"""All figures of docs/measured.md, one file of raw rows each, by one command."""
+"""The speeds of docs/measured.md, one file of raw rows each, by one command."""
 
 from __future__ import annotations
 
