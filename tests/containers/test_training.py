@@ -20,6 +20,7 @@ from artf_cli.progress import Meter
 from common.ar import eventually
 from common.own_engine import SECRET, OwnEngine
 from common.protocols import AR
+from common.repeated import few
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -117,7 +118,7 @@ def left(own: OwnEngine) -> list[str]:
     return names + [name for name in networks if name not in ("bridge", "host", "none")]
 
 
-@pytest.mark.parametrize("layout", list(PATHS))
+@pytest.mark.parametrize("layout", few(PATHS, "volume"))
 def test_a_layout_trains_over_its_path(
     own_engine: OwnEngine, engine: Engine, images: list[Image], layout: str, tmp_path: Path
 ) -> None:

@@ -16,6 +16,7 @@ from common.fixtures import ClusterFactory
 from common.loops import Loop, callable_of
 from common.pair import MIB, PS, WORKER, large_step, session_at
 from common.processes import Cluster
+from common.repeated import few
 from common.sessions import task_device
 
 pytestmark = pytest.mark.timeout(180)
@@ -149,7 +150,7 @@ ENCODED: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
 }
 
 
-@pytest.mark.parametrize("what", list(ENCODED))
+@pytest.mark.parametrize("what", few(ENCODED, "a variant"))
 def test_what_takes_long_to_encode_stalls_no_other(
     new_ar_cluster: ClusterFactory, what: str
 ) -> None:

@@ -43,6 +43,7 @@ def test_servers_are_forked_where_it_is_asked_for(
     assert cluster.dead() == ["worker:0", "worker:1"]
 
 
+@pytest.mark.slow
 def test_a_python_that_forks_servers_and_dies_is_replaced() -> None:
     """Its servers live on, and can be ended."""
     warm = Warm()

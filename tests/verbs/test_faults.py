@@ -251,7 +251,7 @@ LINKS = {
     # What overtakes others is out of order, and all is sent again from there, slowly.
     "reorders 25 %": (LITTLE, Link(delay_ms=10, reorder_percent=25)),
 }
-_SLOW_LINKS = ("loses 1 %", "reorders 25 %")
+_SLOW_LINKS = ("whole", "loses 1 %", "reorders 25 %")
 
 
 @pytest.mark.parametrize(
@@ -272,6 +272,7 @@ def test_a_link_that(built: Path, driver: str, case: str, fault_times: FaultTime
 
 
 @on_each_driver
+@pytest.mark.slow
 def test_a_link_cut_for_a_second(built: Path, driver: str, fault_times: FaultTimes) -> None:
     """Less than the retries take: it goes on. They take 7.5 s here, since what cuts the link and
     mends it are processes of slow hosts."""
@@ -322,6 +323,7 @@ def test_an_address_that_goes_away(built: Path, fault_times: FaultTimes) -> None
 
 
 @on_each_driver
+@pytest.mark.slow
 def test_a_process_that_stands_still(built: Path, driver: str, fault_times: FaultTimes) -> None:
     """It is not given up, and costs its peer nothing; then all goes on."""
     said = exchange(built, "stopped", MUCH, Link(driver))

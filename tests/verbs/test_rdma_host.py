@@ -13,6 +13,7 @@ import pytest
 
 from artf_cli.errors import ArtfError
 from common.ar import eventually
+from common.repeated import few
 from rdma_host import machine
 from rdma_host.machine import ADDRESSES, Guest, Link, Outcome
 
@@ -151,7 +152,7 @@ def test_two_hosts_read_each_others_memory(driver: str, how: list[str]) -> None:
     assert received and 100 * SIZE <= int(received[1]) < 120 * SIZE, done[1].stdout
 
 
-@pytest.mark.parametrize("delay_ms", [0, 100])
+@pytest.mark.parametrize("delay_ms", few([0, 100], 100))
 def test_a_link_delays_and_loses(delay_ms: int) -> None:
     # The other host's own packets are delayed, too.
     stays = Guest([sys.executable, "-c", STAYS])
@@ -237,6 +238,7 @@ print("longest", longest)
 """
 
 
+@pytest.mark.slow
 def test_a_host_goes_on_whose_peer_has_stood_still() -> None:
     """Its queue is full for longer than its device's watchdog waits, which is half a second."""
     sends = Guest([sys.executable, "-c", _FLOOD])
@@ -286,6 +288,7 @@ def test_a_forked_process_has_memory_of_its_own() -> None:
     assert (done.status, done.stdout.split()) == (0, ["child", "2", "parent", "True"]), done
 
 
+@pytest.mark.slow
 def test_a_kernel_that_panics_is_no_result() -> None:
     """It ends at once: User-Mode-Linux can also panic while it halts, when a timer comes late."""
     script = "echo 1 >/proc/sys/vm/panic_on_oom; tail /dev/zero"
