@@ -262,17 +262,18 @@ def make(
     install = ["pip", "install", "--no-deps", "--python", str(root / "bin" / "python")]
     if package_index.is_set(package_index.settings().get(package_index.NO_INDEX, "")):
         install.append("--no-index")
-    compiled = "--compile-bytecode"
+    # Of what the one call installs, and nothing else.
+    install.append("--compile-bytecode")
     unpacked = root.with_name(f"{root.name}.unpacked")
     shutil.rmtree(str(root), ignore_errors=True)
     try:
         run("venv", "--no-project", "--python", python, root, held=held)
         hashed = ["--require-hashes", "-r", lock_file]
-        run(*install, *hashed, *([] if wheel else [compiled]), held=held)
+        run(*install, *hashed, held=held)
         if wheel:
             # Not the cache of all, which would keep each wheel that was ever built here; and not
             # uv's folder for no cache, in /tmp, which may be small.
-            run(*install, "--cache-dir", unpacked, compiled, wheel, held=held)
+            run(*install, "--cache-dir", unpacked, wheel, held=held)
         run("pip", "check", "--python", root / "bin" / "python")
     except BaseException:
         shutil.rmtree(str(root), ignore_errors=True)

@@ -6,6 +6,7 @@ import base64
 import csv
 import hashlib
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -180,6 +181,22 @@ def test_uninstall_leaves_nothing(wheel: Path, tmp_path: Path) -> None:
     pip("uninstall", "-y", wheel.name.split("-")[0])
     left = {n for n in installed_files(tmp_path / "v") - before if "__pycache__" not in n}
     assert left == set()
+
+
+def test_an_environment_has_all_its_bytecode(wheel: Path) -> None:
+    """Nothing writes it later, and each process would compile what it imports."""
+    python = venv.make(wheel)
+    done = subprocess.run(
+        [str(python), "-v", "-c", "import tensorflow"],
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    read = re.findall(r"^# code object from '?(.*?)'?$", done.stderr, re.MULTILINE)
+    own = [name for name in read if name.startswith(str(python.parents[1]))]
+    assert len(own) > 1000
+    assert [name for name in own if not name.endswith(".pyc")] == []
 
 
 SMOKE = """
