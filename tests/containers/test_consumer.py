@@ -50,6 +50,7 @@ def consume(own: OwnEngine, image: str, wheel: Path, python: str, glibc: str) ->
         assert "ModuleNotFoundError" in gone.stderr
 
 
+@pytest.mark.slow
 def test_on_debian_12(own_engine: OwnEngine) -> None:
     wheel = Path(os.environ["ARTF_WHEEL"])
     if "-cp311-" not in wheel.name:

@@ -143,6 +143,7 @@ def sockets(own: OwnEngine, container: str) -> set[str]:
     return set(own.docker("exec", container, "ls", "/run/ar-grpc").stdout.split())
 
 
+@pytest.mark.slow
 def test_a_killed_worker_takes_part_again(
     own_engine: OwnEngine, engine: Engine, images: list[Image], tmp_path: Path
 ) -> None:
@@ -200,7 +201,7 @@ def test_a_container_that_fails_is_named_and_nothing_is_left(
     assert left(own_engine) == []
 
 
-@pytest.mark.parametrize("which", [0, 1], ids=["runtime", "quickstart"])
+@pytest.mark.parametrize("which", few([0, 1], 0), ids=["runtime", "quickstart"])
 def test_the_image_says_what_it_is_made_of(
     own_engine: OwnEngine, images: list[Image], which: int
 ) -> None:

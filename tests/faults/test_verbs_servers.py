@@ -37,7 +37,6 @@ from common.processes import (
 )
 from common.protocols import MPI, VERBS
 from common.reduced_values import check_reduced
-from common.repeated import few
 from common.unheard_cancel import check_unheard_cancel
 from common.virtual_host import SLOWER
 
@@ -133,8 +132,9 @@ def test_a_server_that_starts_late(tmp_path: Path, tasks: tuple[str, str]) -> No
 MIXED = mixed(VERBS)
 
 
-@pytest.mark.parametrize(("sender", "receiver"), few(MIXED, (VERBS, "grpc+ar")))
+@pytest.mark.parametrize(("sender", "receiver"), list(MIXED))
 @in_a_host
+@pytest.mark.slow
 def test_mixed_cluster(new_cluster_of_verbs: ClusterFactory, sender: str, receiver: str) -> None:
     cluster = new_cluster_of_verbs(ps=1, worker=1, protocols={PS: sender, WORKER: receiver})
     refusal = (
@@ -201,6 +201,7 @@ def test_idle_servers_take_no_processor(new_cluster_of_verbs: ClusterFactory) ->
 
 
 @in_a_host
+@pytest.mark.slow
 def test_a_receiver_that_dies_leaves_nothing(new_cluster_of_verbs: ClusterFactory) -> None:
     """Nobody tells the sender over RDMA: its signs of life are not answered."""
     cluster = new_cluster_of_verbs(ps=1, worker=1)

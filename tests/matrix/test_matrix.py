@@ -40,9 +40,9 @@ _QUICK = {
             "peer killed",
         }
     ),
-    "grpc+ar/rxe": frozenset({"scalars", "large", "peer killed"}),
+    "grpc+ar/rxe": frozenset({"large", "peer killed"}),
     "grpc+ar/siw": frozenset[str](),
-    "grpc+verbs/rxe": frozenset({"large", "peer killed"}),
+    "grpc+verbs/rxe": frozenset({"large"}),
     "grpc+verbs/siw": frozenset[str](),
     "grpc+mpi/mpich": frozenset({"scalars", "large", "cancel", "peer killed"}),
     "grpc+mpi/openmpi": frozenset({"large"}),

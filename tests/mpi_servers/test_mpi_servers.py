@@ -94,6 +94,7 @@ def said_by_a_pair(mpi: str, pause: float = 0) -> list[dict[str, Any]]:
 
 
 @of_debian
+@pytest.mark.slow
 def test_ranks_need_not_be_the_tasks_numbers(mpi: str) -> None:
     """The later task is the earlier rank; every tensor finds its way all the same."""
     said = said_by_a_pair(mpi)
@@ -207,7 +208,8 @@ def test_the_docs_say_what_mixed_clusters_do() -> None:
 
 
 @over_mpich
-@pytest.mark.parametrize("sink", few(["CPU", "XLA_CPU"], "XLA_CPU"))
+@pytest.mark.parametrize("sink", ["CPU", "XLA_CPU"])
+@pytest.mark.slow
 def test_to_a_device_that_is_no_cpu(new_mpi_cluster: ClusterFactory, mpi: str, sink: str) -> None:
     """What it receives comes in the response, as only it knows its memory."""
     cluster = new_mpi_cluster(XLA, ps=1, worker=1)
@@ -222,6 +224,7 @@ def test_to_a_device_that_is_no_cpu(new_mpi_cluster: ClusterFactory, mpi: str, s
 
 
 @over_mpich
+@pytest.mark.slow
 def test_a_collective_over_grpc_is_told_of(
     new_mpi_cluster: ClusterFactory, mpi: str, tmp_path: Path
 ) -> None:
@@ -275,6 +278,7 @@ def test_a_client_that_is_no_rank(new_mpi_cluster: ClusterFactory, mpi: str) -> 
 
 
 @over_mpich
+@pytest.mark.slow
 def test_connect_to_a_host(new_mpi_cluster: ClusterFactory, mpi: str) -> None:
     cluster = new_mpi_cluster(ps=1, worker=1, clients=1)
     settings = {"host": cluster.target(scheme=MPI)}
@@ -296,6 +300,7 @@ def probed(ports: set[int]) -> list[bool]:
 
 
 @over_mpich
+@pytest.mark.slow
 def test_connections_of_servers_are_probed(new_mpi_cluster: ClusterFactory, mpi: str) -> None:
     """Both ends ask the other's kernel whether it lives: a host that dies says nothing."""
     cluster = new_mpi_cluster(ps=1, worker=1)
@@ -310,6 +315,7 @@ def test_connections_of_servers_are_probed(new_mpi_cluster: ClusterFactory, mpi:
 
 
 @of_debian
+@pytest.mark.slow
 def test_idle_servers_take_no_processor(new_mpi_cluster: ClusterFactory, mpi: str) -> None:
     """After tensors both ways and a session's end: less than 1 % of a core each."""
     cluster = new_mpi_cluster(ps=1, worker=1)
@@ -333,6 +339,7 @@ def test_servers_leave_together(new_mpi_cluster: ClusterFactory, mpi: str) -> No
 
 
 @over_mpich
+@pytest.mark.slow
 def test_who_asks_a_server_that_leaves_is_told(new_mpi_cluster: ClusterFactory, mpi: str) -> None:
     """It waits in MPI_Finalize and still answers calls: not that it sends what it does not send."""
     cluster = new_mpi_cluster(env=TALKATIVE, ps=1, worker=1)
@@ -398,6 +405,7 @@ def test_a_program_that_fails_ends_its_job(mpi: str, settings: dict[str, int]) -
 
 
 @over_mpich
+@pytest.mark.slow
 def test_parameter_server_strategy_trains(new_mpi_cluster: ClusterFactory, mpi: str) -> None:
     """A custom loop with exact sums, and Keras fit; the variables live on the ps."""
     cluster = new_mpi_cluster(ps=1, worker=2, clients=1)

@@ -25,6 +25,7 @@ from common.processes import (
 )
 from common.protocols import AR
 from common.reduced_values import check_reduced
+from common.repeated import few
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -48,7 +49,7 @@ def assert_clean(outcome: Outcome, status: int = 0) -> None:
     assert outcome.slept < SLEPT, f"slept for {outcome.slept:.1f} s after its last output"
 
 
-@pytest.mark.parametrize("via", VIA)
+@pytest.mark.parametrize("via", few(VIA, "TF_CONFIG"))
 def test_parameter_server_strategy(new_cluster: ClusterFactory, protocol: str, via: str) -> None:
     """A custom loop with exact sums, and Keras fit; the variables live on the ps."""
     cluster = new_cluster(ps=1, worker=2)
@@ -71,7 +72,7 @@ def trained_locally() -> Any:
     return run_program(PROGRAMS / "multi_worker.py", {"via": "local"}).result()["fit"]
 
 
-@pytest.mark.parametrize("via", VIA)
+@pytest.mark.parametrize("via", few(VIA, "rpc_layer"))
 def test_multi_worker_mirrored(protocol: str, via: str, trained_locally: Any) -> None:
     """Reduced values are exact on both workers; Keras fit ends where one process alone ends.
 
@@ -100,7 +101,7 @@ def test_multi_worker_mirrored(protocol: str, via: str, trained_locally: Any) ->
 MAKERS = ["create_local_cluster", "create_in_process_cluster", "create_multi_process_cluster"]
 
 
-@pytest.mark.parametrize("maker", MAKERS)
+@pytest.mark.parametrize("maker", few(MAKERS, "create_local_cluster"))
 def test_local_cluster(protocol: str, maker: str) -> None:
     """TensorFlow's own makers of test clusters take the protocol."""
     if maker == "create_multi_process_cluster" and not importlib.util.find_spec("dill"):
@@ -148,7 +149,9 @@ LEAVERS = ["own_server", "closed_session", "deleted_server", "unused_server", "c
 LEAVERS += ["eager_context"]
 
 
-@pytest.mark.parametrize("how", [*LEAVERS, "raises"])
+@pytest.mark.parametrize(
+    "how", few([*LEAVERS, "raises"], "own_server", "client_only", "eager_context")
+)
 def test_clean_exit(cluster: Cluster, protocol: str, how: str) -> None:
     """A process that used a server leaves promptly, quietly, and with the right status."""
     settings = {

@@ -161,6 +161,7 @@ def installed_files(root: Path) -> set[str]:
     return {str(path.relative_to(root)) for path in root.rglob("*")}
 
 
+@pytest.mark.slow
 def test_uninstall_leaves_nothing(wheel: Path, tmp_path: Path) -> None:
     interpreter = interpreters.need(wheel.name.split("-")[2])
     subprocess.run([str(interpreter), "-m", "venv", str(tmp_path / "v")], check=True)
