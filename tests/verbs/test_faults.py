@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from common import cpp
+from common.repeated import few
 from common.said import values
 from rdma_host import machine
 from rdma_host.fault_times import FaultTimes
@@ -251,13 +252,9 @@ LINKS = {
     # What overtakes others is out of order, and all is sent again from there, slowly.
     "reorders 25 %": (LITTLE, Link(delay_ms=10, reorder_percent=25)),
 }
-_SLOW_LINKS = ("whole", "loses 1 %", "reorders 25 %")
 
 
-@pytest.mark.parametrize(
-    "case",
-    [pytest.param(case, marks=[pytest.mark.slow] * (case in _SLOW_LINKS)) for case in LINKS],
-)
+@pytest.mark.parametrize("case", few(LINKS, "loses 5 %", "delays by 50 ms"))
 @on_each_driver
 def test_a_link_that(built: Path, driver: str, case: str, fault_times: FaultTimes) -> None:
     size, link = LINKS[case]
