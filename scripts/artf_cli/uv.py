@@ -262,7 +262,7 @@ def make(
     install = ["pip", "install", "--no-deps", "--python", str(root / "bin" / "python")]
     if package_index.is_set(package_index.settings().get(package_index.NO_INDEX, "")):
         install.append("--no-index")
-    # Of what the one call installs, and nothing else.
+    # uv compiles what a call installs, so each call asks for it.
     install.append("--compile-bytecode")
     unpacked = root.with_name(f"{root.name}.unpacked")
     shutil.rmtree(str(root), ignore_errors=True)
