@@ -127,5 +127,10 @@ def resident(pid: int) -> int:
     return _status_bytes(pid, "RssAnon")
 
 
+def page_faults(pid: int) -> int:
+    """Pages that a process was given since it began, without those read from a disk (proc(5))."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[7])
+
+
 def descriptors(pid: int) -> int:
     return len(list(Path(f"/proc/{pid}/fd").iterdir()))

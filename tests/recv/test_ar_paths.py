@@ -28,6 +28,7 @@ from common.ar import (
     eventually,
     moved,
     offers,
+    page_faults,
     path_of,
     resident,
     settle,
@@ -599,8 +600,32 @@ def test_steps_leave_nothing(pair: Cluster, fabric: str, steps: int) -> None:
         assert all(by <= 4 * MIB for by in resident_by.values()), resident_by
 
 
+@over
+def test_a_step_finds_its_memory_warm(pair: Cluster, fabric: str) -> None:
+    """Neither end faults the pages of a large tensor in again, whichever way it travels."""
+    size, steps = 64 * MIB, 5
+    with session_on(pair) as session:
+        with tf.device(task_device(PS)):
+            fed = tf.compat.v1.placeholder(tf.uint8, [])
+            sent = tf.fill([size], fed)
+        with tf.device(task_device(WORKER)):
+            got = tf.strided_slice(sent, [size - 2], [size])
+
+        def run(numbers: range) -> None:
+            for number in numbers:
+                assert session.run(got, {fed: number}).tolist() == [number] * 2
+
+        run(range(3))
+        before = {task: page_faults(pair[task].pid) for task in (PS, WORKER)}
+        run(range(3, 3 + steps))
+        faults = {task: page_faults(pair[task].pid) - before[task] for task in (PS, WORKER)}
+    # 4 KiB each, the system's smallest.
+    assert max(faults.values()) < steps * size // (4 * KIB) / 10, faults
+    wait_no_offers(pair, PS, WORKER)
+
+
 @pytest.mark.slow
-@over_shm
+@pytest.mark.parametrize("fabric", ["shm", "tcp"], scope="session")
 def test_freed_memory_is_returned(pair: Cluster) -> None:
     """512 MiB of a variable that is gone are soon the system's again, at both ends."""
     size, slack = 512 * MIB, 32 * MIB
