@@ -361,7 +361,7 @@ void ClientHandshake::Established() {
 void ClientHandshake::EndWithoutFabric(Step::Kind kind, std::string why, bool transient) {
   GiveUp();
   if (kind == Step::Kind::kStayOnTcp) {
-    // Where nothing was offered, that is all that the server can say.
+    // A server that was offered nothing has no other reason to give than that.
     if (options_.fabrics.empty() && !options_.lacked.empty()) why.clear();
     for (const LackedFabric& each : options_.lacked) {
       AddReason(each.fabric + ": " + each.why, &why);

@@ -172,7 +172,7 @@ void ServerHandshake::OnHello(const Hello& hello, Instant now) {
   NextAttempt(now);
 }
 
-// Notes what this end lacks of that. What the client lacks is in the client's own log.
+// Notes what this end lacks of what the client offers. What the client lacks is in its own log.
 void ServerHandshake::CompareOffers(const std::vector<std::string>& offered) {
   for (const LackedFabric& each : options_.lacked) {
     if (!ContainsName(offered, each.fabric)) continue;
