@@ -123,6 +123,30 @@ def test_a_full_run_leaves_nothing_out_part_by_part(
     ]
 
 
+def test_a_part_is_recorded_unless_files_outside_of_docs_change(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A commit to docs/ in the meantime, the result of another part, does not lose this one's."""
+    path = tmp_path / "full.json"
+    tree.add("one", TESTS, parts=("first", "long"))
+    monkeypatch.setattr(full, "RECORD", path)
+    monkeypatch.setattr(full, "REPO", tmp_path)
+    needs = testing.Needs("", None)
+
+    def run(commits: list[str], files: list[str]) -> bool:
+        path.unlink(missing_ok=True)
+        monkeypatch.setattr(full, "clean_commit", lambda: commits.pop(0))
+        monkeypatch.setattr(provenance, "files", lambda: files.pop(0))
+        full.run_parts(needs, "long")
+        return path.exists()
+
+    assert run(["c1", "c2"], ["f1", "f1"])
+    assert json.loads(path.read_text())["parts"]["long"]["commit"] == "c1"
+    assert not run(["c1", "c2"], ["f1", "f2"])
+    assert not run(["c1", ""], ["f1", "f1"])
+    assert not run(["", "c1"], ["f1", "f1"])
+
+
 def test_a_part_that_no_suite_has_is_refused(tree: Tree) -> None:
     tree.add("one", TESTS)
     with pytest.raises(ArtfError, match="pytest ended with 4 in suite one"):

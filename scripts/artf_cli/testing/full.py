@@ -28,14 +28,15 @@ def run_parts(needs: Needs, part: str = "") -> Result:
     total = Result()
     for name in [part] if part else PARTS:
         note(f"part {name} of {', '.join(PARTS)}")
-        commit = clean_commit()
+        commit, files = clean_commit(), provenance.files()
         begin = time.monotonic()
         result = run([], needs, [], full=True, part=name)
         if not part:
             result.deselected.pop(_ELSEWHERE, None)
         total.include(result)
-        if commit and clean_commit() == commit:
-            record(RECORD, name, commit, provenance.files(), result, time.monotonic() - begin)
+        # The commit may be another one by now: the result of another part, say.
+        if commit and clean_commit() and provenance.files() == files:
+            record(RECORD, name, commit, files, result, time.monotonic() - begin)
             note(f"recorded part {name} in {RECORD.relative_to(REPO)}")
         else:
             note(f"not recorded, since files differ from the commit: part {name}")
