@@ -10,7 +10,8 @@ namespace ar_grpc {
 inline constexpr char kArenaSwitch[] = "AR_GRPC_ARENA";
 // What to tell who has none.
 inline constexpr char kWithoutArena[] =
-    "Tensors are then copied more often on their way, or registered anew for each one.";
+    "Large tensors then take longer: they are copied more often, registered anew for each "
+    "transfer, or have their pages faulted in anew in each step.";
 
 // When this library is loaded it puts an allocator in front of the one that TensorFlow would use.
 // It gives memory of CpuArena for large tensors once that is activated; for all others, and until
