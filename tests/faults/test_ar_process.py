@@ -15,6 +15,7 @@ from common.ar import Moved, moved, path_of, wait_no_offers, ways_outside_arena
 from common.fixtures import ClusterFactory
 from common.pair import MIB, PS, WORKER, assert_works, large_step, session_at
 from common.processes import Program, own_address, run_program
+from common.protocols import AR
 from common.sessions import task_device
 
 pytestmark = pytest.mark.timeout(180)
@@ -93,6 +94,17 @@ def test_receiver_without_room_for_the_arena(new_ar_cluster: ClusterFactory) -> 
     # A restarted peer is a new connection, whose memory is mapped again.
     cluster.restart(PS)
     assert_works(cluster, "shm")
+
+
+@pytest.mark.parametrize("fabrics", ["", "tcp"], ids=["all", "tcp"])
+def test_no_arena_whose_pages_may_be_refused(fabrics: str) -> None:
+    """A refused page would end the process, where malloc's refusal ends a step."""
+    settings = {"address": own_address(), "protocol": AR}
+    outcome = run_program(PROGRAMS / "strict_memory.py", settings, env={"AR_GRPC_FABRICS": fabrics})
+    assert outcome.result() == {"arena": None, "last": 7}
+    why = [line for line in outcome.stderr.splitlines() if "vm.overcommit_memory is 2" in line]
+    assert len(why) == 1, outcome.stderr
+    assert ("no shared memory" if not fabrics else "No tensor arena") in why[0]
 
 
 # --- more than there is ---------------------------------------------------------------------------

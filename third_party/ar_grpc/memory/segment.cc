@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <fstream>
 #include <limits>
 #include <string>
 #include <utility>
@@ -30,6 +31,16 @@ Segment::Segment(SharedMemory memory, UniqueFd read_only, size_t size)
       size_(size),
       id_(NextId()),
       fork_count_(ForkCount()) {}
+
+Status PagesAreSure() {
+  std::ifstream overcommit("/proc/sys/vm/overcommit_memory");
+  int mode = 0;
+  if (!(overcommit >> mode) || mode != 2) return Status();
+  return Status(
+      StatusCode::kUnimplemented,
+      "vm.overcommit_memory is 2: a page of sparse shared memory may be refused when it is "
+      "touched, which would end the process");
+}
 
 StatusOr<std::shared_ptr<Segment>> Segment::Create(size_t size) {
   if (size == 0) return Status(StatusCode::kInvalidArgument, "a segment has at least one byte");

@@ -92,6 +92,12 @@ Status CpuArena::Activate() {
     outcome = &possible;
     return *outcome;
   }
+  const Status sure = memory::PagesAreSure();
+  if (!sure.ok()) {
+    outcome = new Status(sure);
+    LOG(WARNING) << "No tensor arena: " << outcome->message() << ". " << kWithoutArena;
+    return *outcome;
+  }
   auto segment = memory::Segment::Create(SegmentSize());
   outcome = new Status(segment.status());
   if (!segment.ok()) {

@@ -2,7 +2,6 @@
 
 #include "third_party/ar_grpc/fabric/shm/shm.h"
 
-#include <fstream>
 #include <utility>
 
 #include "third_party/ar_grpc/base/random.h"
@@ -20,13 +19,7 @@ class ShmContext final : public Context {
   const char* name() const override { return "shm"; }
 
   Status Available() override {
-    std::ifstream overcommit("/proc/sys/vm/overcommit_memory");
-    int mode = 0;
-    if (overcommit >> mode && mode == 2) {
-      return Status(StatusCode::kUnimplemented,
-                    "vm.overcommit_memory is 2: a page of sparse shared memory may be refused when "
-                    "it is touched, which would end the process");
-    }
+    if (Status sure = memory::PagesAreSure(); !sure.ok()) return sure;
     Token token;
     if (!FillRandom(token.data(), token.size())) {
       return Status(StatusCode::kUnimplemented,
