@@ -647,7 +647,7 @@ def test_freed_memory_is_returned(pair: Cluster) -> None:
     for task in (PS, WORKER):
         settle(before[task] + slack, arena_bytes, pair, task, seconds=40)
         assert pair[task].status()["arena"]["peak_in_use"] >= size
-    # The worker has the ps's pages mapped, and those are gone as well.
+    # Over shm the worker has the ps's pages mapped, and those are gone as well.
     for task in (PS, WORKER):
         settle(sum(before.values()) + 2 * slack, shared_memory, pair[task].pid)
 

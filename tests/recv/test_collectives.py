@@ -98,7 +98,11 @@ def test_a_collective_that_timed_out_is_not_written_to(busy: int) -> None:
 @pytest.mark.parametrize("fabric", few(["shm", "tcp"], "tcp"))
 def test_a_cancel_that_comes_before_its_receive(fabric: str, tmp_path: Path) -> None:
     """Over TCP the bytes come with the response, which TensorFlow itself would copy."""
-    check_unheard_cancel(AR, tmp_path, MIB, {"AR_GRPC_FABRICS": fabric})
+    env = {"AR_GRPC_FABRICS": fabric}
+    if fabric == "tcp":
+        # The arena would have to give a freed place to the next tensor of its size, as malloc does.
+        env["AR_GRPC_ARENA"] = "0"
+    check_unheard_cancel(AR, tmp_path, MIB, env)
 
 
 @pytest.mark.parametrize("fabric", few(["shm", "tcp"], "shm"))

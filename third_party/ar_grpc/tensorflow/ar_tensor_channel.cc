@@ -99,10 +99,11 @@ tensorflow::Status ArTensorChannel::Encode(const tensorflow::RecvTensorRequest& 
 }
 
 // A message refers to the tensor's bytes, and so does an offer; only one outside of the arena may
-// have to be copied into it first (staged).
+// have to be copied into it first (staged), for a peer that reads it there.
 bool ArTensorChannel::MayTakeLong(const Tensor& tensor) const {
   const CpuArena* const arena = CpuArena::Get();
-  return arena != nullptr && !arena->Owns(tensor.tensor_data().data(), tensor.TotalBytes());
+  return arena != nullptr && arena->IsRead() &&
+         !arena->Owns(tensor.tensor_data().data(), tensor.TotalBytes());
 }
 
 bool ArTensorChannel::OfferBuffer(const tensorflow::RecvBufRequest& request, const Tensor& tensor,

@@ -120,7 +120,7 @@ class ArenaAllocator final : public tsl::AllocatorWrapper {
   void* FromArena(size_t alignment, size_t bytes) {
     if (bytes < CpuArena::kSmallest) return nullptr;
     CpuArena* const arena = CpuArena::GetEvenInChild();
-    if (arena == nullptr) return nullptr;
+    if (arena == nullptr || bytes < arena->smallest()) return nullptr;
     void* const data = arena->Allocate(alignment, bytes);
     if (data != nullptr) Trace("MemoryAllocation", *arena, data, bytes);
     return data;

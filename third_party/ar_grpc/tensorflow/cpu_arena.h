@@ -20,7 +20,7 @@ namespace ar_grpc {
 // once, from where an operation wrote it to where the next one reads it. Its pages outlive the
 // tensors, so that a step over any fabric finds its memory warm.
 //
-// From Activate on, tensors of kSmallest bytes and more come from it (arena_allocator.h); smaller
+// From Activate on, tensors of smallest() bytes and more come from it (arena_allocator.h); smaller
 // ones, and all when it is full, from TensorFlow's own allocator as before.
 //
 // In a forked child the arena's memory becomes the child's own, nothing more is allocated there and
@@ -32,6 +32,8 @@ class CpuArena {
  public:
   // A smaller tensor travels in the message itself: to say where it lies would take as long.
   static constexpr size_t kSmallest = 16 * 1024;
+  // Where no peer reads it: below that malloc seldom gives pages back, and is the faster one.
+  static constexpr size_t kSmallestUnread = 1024 * 1024;
 
   struct Counters {
     uint64_t size = 0;       // of the segment; nearly all of it takes no memory
@@ -50,6 +52,12 @@ class CpuArena {
   // are. Thread-safe. The first call decides; later ones give its outcome. When it fails, one line
   // of the log says why, and tensors travel through the stream.
   static Status Activate();
+
+  // From now on peers may read it: a server has a fabric for that.
+  void BeRead() { read_.store(true, std::memory_order_relaxed); }
+  bool IsRead() const { return read_.load(std::memory_order_relaxed); }
+  // Bytes of the smallest tensor that comes from it.
+  size_t smallest() const { return IsRead() ? kSmallest : kSmallestUnread; }
 
   // What peers may read of it: the same for all nodes of this process, whose tensors share it.
   const std::shared_ptr<protocol::Exports>& exports() const { return exports_; }
@@ -109,6 +117,7 @@ class CpuArena {
   std::vector<memory::ExtentAllocator::Range> kept_;
   // A timer is set, or Trim runs.
   std::atomic<bool> trims_{false};
+  std::atomic<bool> read_{false};
   // In a child of the process that activated it.
   std::atomic<bool> forked_{false};
 };

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -45,19 +44,25 @@ bool IsUnavailable(const std::string& fabric) {
 
 // Over every fabric. Also where all tensors go through the stream: malloc gives the pages of a
 // large one back at once, and the faults of the next one take longer than its copies.
-void MakeArenaOnce(const std::vector<std::string>& allowed) {
-  static std::once_flag once;
-  std::call_once(once, [&] {
+void MakeArena(const std::vector<std::string>& allowed) {
+  bool readable = false, refused = false;
+  for (const std::string& name : allowed) {
+    fabric::Context* const context = fabric::Find(name);
+    if (context == nullptr || !context->capabilities().get) continue;
+    const Status available = context->Available();
+    readable = readable || available.ok();
     // A machine without an adapter is no news; one without shared memory is.
-    if (std::find(allowed.begin(), allowed.end(), "shm") != allowed.end()) {
-      const Status available = fabric::Find("shm")->Available();
-      if (!available.ok()) {
-        LOG(WARNING) << "AR-gRPC: no shared memory: " << available.message();
-      }
+    if (!available.ok() && name == "shm") {
+      refused = true;
+      LOG_FIRST_N(WARNING, 1) << "AR-gRPC: no shared memory: " << available.message();
     }
-    // It logs by itself why it could not, and tensors then travel through the stream.
-    (void)CpuArena::Activate().ok();
-  });
+  }
+  // What refuses shared memory would refuse the arena as well, and one line of the log is enough.
+  if (refused && !readable) return;
+  // It logs by itself why it could not, and tensors then travel through the stream.
+  if (!CpuArena::Activate().ok()) return;
+  CpuArena* const arena = CpuArena::Get();
+  if (arena != nullptr && readable) arena->BeRead();
 }
 
 // One for all nodes: what it measures is the machine's.
@@ -94,7 +99,7 @@ tensorflow::Status CheckClient() {
 
 tensorflow::Status NewServerNode(std::shared_ptr<protocol::Node>* node) {
   TF_RETURN_IF_ERROR(CheckClient());
-  MakeArenaOnce(*Allowed());
+  MakeArena(*Allowed());
   // Now, not in the first step. A fabric that reaches nobody has no figures.
   std::vector<std::string> usable = *Allowed();
   usable.erase(std::remove_if(usable.begin(), usable.end(), IsUnavailable), usable.end());
@@ -111,9 +116,11 @@ bool RegisterArenaWith(fabric::Context* context) {
     return false;
   }
   if (!CpuArena::Activate().ok()) return false;  // it has said why
-  const CpuArena* const arena = CpuArena::Get();
-  if (arena != nullptr) arena->exports()->Prepare(context);
-  return arena != nullptr;
+  CpuArena* const arena = CpuArena::Get();
+  if (arena == nullptr) return false;
+  arena->BeRead();
+  arena->exports()->Prepare(context);
+  return true;
 }
 
 std::shared_ptr<protocol::Node> SessionNode() {
