@@ -30,6 +30,7 @@ def be_strict(folder: str) -> None:
 
 
 def main() -> None:
+    # Only now: the library reads the setting, and threads that are there before keep the old one.
     import tensorflow as tf
     from tensorflow.python import ar_grpc
 
