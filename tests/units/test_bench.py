@@ -121,18 +121,26 @@ def test_a_round_whose_bytes_take_another_path_is_an_error(
 
 def test_each_round_can_have_servers_of_its_own(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAKE_LOST", "2")  # of one server's bursts, of which none has a second
-    rows = measure("grpc", "grpc+x", rounds=3, cold_rounds=1, fresh=True)
+    rows = measure("grpc", "grpc+x", rounds=5, cold_rounds=1, fresh=True)
     done = [line.split() for line in log.read_text().splitlines()]
     both, turned = ["grpc", "grpc+x"], ["grpc+x", "grpc"]
-    checked = [["check", "8", name] for name in both]
-    rounds = [[["burst", "8", name] for name in order] for order in (both, turned, both)]
+    # Each order of starting with each order of the round: both matter, and neither decides.
+    expected = [
+        ([["burst", "8", name] for name in order], [["check", "8", name] for name in started])
+        for order, started in zip(
+            (both, turned, both, turned, both), (both, both, turned, turned, both)
+        )
+    ]
     cold = [["cold", "8", name] for name in both]
-    assert done == rounds[0] + checked + rounds[1] + checked + rounds[2] + cold + checked
-    assert [(row["metric"], len(row["samples_us"])) for row in rows] == [
-        ("step", 3),
-        ("step", 3),
-        ("cold", 1),
-        ("cold", 1),
+    *others, (last, checked) = expected
+    assert (
+        done == [line for each in others for part in each for line in part] + last + cold + checked
+    )
+    assert [(row["metric"], row["protocol"], len(row["samples_us"])) for row in rows] == [
+        ("step", "grpc", 5),
+        ("step", "grpc+x", 5),
+        ("cold", "grpc", 1),
+        ("cold", "grpc+x", 1),
     ]
 
 

@@ -2,7 +2,9 @@
 
 All protocols are started once and then take turns, so that what else the machine does falls on
 each of them alike. What the copy of a large tensor takes also differs from start to start (as the
-memory does that servers get, it seems), and rounds of one start cannot show that: `fresh` does.
+memory does that servers get, it seems), and rounds of one start cannot show that: `fresh` does. Who
+starts first then gets the slower memory: of one wheel beside itself, 4 % for 16 MiB. So the starts
+take turns, too.
 """
 
 from __future__ import annotations
@@ -231,8 +233,8 @@ def run(
     starts = [turns[i : i + 1] for i in turns] if fresh else [turns]
     total = (rounds + cold_rounds + 2 * len(starts)) * len(cases) * len(names)
     with Meter("recv", total, progress) as meter:
-        measured = _Run(cases, meter)
-        for start in starts:
+        measured = _Run(cases, names, meter)
+        for number, start in enumerate(starts):
             with log_folder("recv") as logs, Group(logs) as group:
                 clusters = {
                     name: Cluster(
@@ -244,7 +246,8 @@ def run(
                         beside=BESIDE[api],
                         peer=peer,
                     )
-                    for name in names
+                    # Two starts in each order: a round's order changes with every one.
+                    for name in names[:: 1 if number // 2 % 2 == 0 else -1]
                 }
                 measured.prepare(clusters, logs, pin)
                 for turn in start:
@@ -262,7 +265,8 @@ def run(
 class _Run:
     """The clusters that a run has now, and what all that it had gave so far."""
 
-    def __init__(self, cases: Sequence[Size], meter: Meter) -> None:
+    def __init__(self, cases: Sequence[Size], names: Sequence[str], meter: Meter) -> None:
+        self._names = names
         self._clusters: Mapping[str, Cluster] = {}
         self._logs = Path()
         self._cases = cases
@@ -274,9 +278,9 @@ class _Run:
         self._meter.show(self._done, text)
         self._done += 1
 
-    def _names(self, turn: int) -> list[str]:
+    def _order(self, turn: int) -> Sequence[str]:
         """The protocols in the order of a round: every other one begins with the last."""
-        return list(self._clusters)[:: 1 if turn % 2 == 0 else -1]
+        return self._names[:: 1 if turn % 2 == 0 else -1]
 
     def prepare(self, clusters: Mapping[str, Cluster], logs: Path, pin: bool) -> None:
         """Starts the servers and makes every case in the workers, which check what arrives."""
@@ -303,7 +307,7 @@ class _Run:
     def round(self, turn: int) -> None:
         """Adds a sample to every case: the median of a burst of steps."""
         for number, size in enumerate(self._cases):
-            for name in self._names(turn):
+            for name in self._order(turn):
                 self._show(f"round {turn + 1}: {size} over {name}")
                 _tell(self._clusters[name], "warm", case=number)
                 taken, cpu_s = self._watch(
@@ -324,7 +328,7 @@ class _Run:
         for group in apart(self._cases):
             self._pause()
             for size in group:
-                for name in self._names(turn):
+                for name in self._order(turn):
                     self._show(f"cold round {turn + 1}: {size} over {name}")
                     taken, _ = self._watch(f"cold round {turn + 1}", (name, size), "cold")
                     self.samples[name, size].cold_us += taken
