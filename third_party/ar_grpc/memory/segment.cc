@@ -32,7 +32,7 @@ Segment::Segment(SharedMemory memory, UniqueFd read_only, size_t size)
       id_(NextId()),
       fork_count_(ForkCount()) {}
 
-Status PagesAreSure() {
+Status SparsePagesGuaranteed() {
   std::ifstream overcommit("/proc/sys/vm/overcommit_memory");
   int mode = 0;
   if (!(overcommit >> mode) || mode != 2) return Status();

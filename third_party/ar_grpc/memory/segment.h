@@ -16,7 +16,7 @@ namespace ar_grpc::memory {
 
 // kUnimplemented where the kernel may refuse a page of a segment when it is touched, which would
 // end the process (vm.overcommit_memory=2, proc(5)).
-Status PagesAreSure();
+Status SparsePagesGuaranteed();
 
 // A range of this process's memory that belongs to no fabric. Fabrics register parts of it, so that
 // peers can access them. It is a memfd, which processes of the same host can map: they get a

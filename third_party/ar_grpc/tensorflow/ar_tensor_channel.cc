@@ -102,7 +102,7 @@ tensorflow::Status ArTensorChannel::Encode(const tensorflow::RecvTensorRequest& 
 // have to be copied into it first (staged), for a peer that reads it there.
 bool ArTensorChannel::MayTakeLong(const Tensor& tensor) const {
   const CpuArena* const arena = CpuArena::Get();
-  return arena != nullptr && arena->IsRead() &&
+  return arena != nullptr && arena->PeersRead() &&
          !arena->Owns(tensor.tensor_data().data(), tensor.TotalBytes());
 }
 

@@ -118,6 +118,7 @@ class ArenaAllocator final : public tsl::AllocatorWrapper {
 
  private:
   void* FromArena(size_t alignment, size_t bytes) {
+    // Most tensors are smaller, and need no look at the arena.
     if (bytes < CpuArena::kSmallest) return nullptr;
     CpuArena* const arena = CpuArena::GetEvenInChild();
     if (arena == nullptr || bytes < arena->smallest()) return nullptr;

@@ -72,6 +72,11 @@ uint64_t SegmentSize() {
   return usual;
 }
 
+StatusOr<std::shared_ptr<memory::Segment>> NewSegment() {
+  if (Status guaranteed = memory::SparsePagesGuaranteed(); !guaranteed.ok()) return guaranteed;
+  return memory::Segment::Create(SegmentSize());
+}
+
 }  // namespace
 
 std::atomic<CpuArena*> CpuArena::activated_{nullptr};
@@ -92,17 +97,14 @@ Status CpuArena::Activate() {
     outcome = &possible;
     return *outcome;
   }
-  const Status sure = memory::PagesAreSure();
-  if (!sure.ok()) {
-    outcome = new Status(sure);
-    LOG(WARNING) << "No tensor arena: " << outcome->message() << ". " << kWithoutArena;
-    return *outcome;
-  }
-  auto segment = memory::Segment::Create(SegmentSize());
+  auto segment = NewSegment();
   outcome = new Status(segment.status());
   if (!segment.ok()) {
+    const std::string less = outcome->code() == StatusCode::kResourceExhausted
+                                 ? std::string(kSizeVariable) + " asks for less. "
+                                 : "";
     LOG(WARNING) << "No tensor arena: " << outcome->message() << ". " << kWithoutArena << " "
-                 << kSizeVariable << " asks for less, " << kArenaSwitch << "=0 for none.";
+                 << less << kArenaSwitch << "=0 asks for none.";
     return *outcome;
   }
   CpuArena* const arena = new CpuArena(std::move(*segment), UsableMemory());
@@ -111,7 +113,7 @@ Status CpuArena::Activate() {
   return *outcome;
 }
 
-CpuArena::CpuArena(std::shared_ptr<memory::Segment> segment, uint64_t most_in_use)
+CpuArena::CpuArena(std::shared_ptr<memory::Segment> segment, uint64_t usable_memory)
     : segment_(std::move(segment)),
       exports_(std::make_shared<protocol::Exports>()),
       data_(segment_->data()),
@@ -123,7 +125,7 @@ CpuArena::CpuArena(std::shared_ptr<memory::Segment> segment, uint64_t most_in_us
         options.page_size = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
         // More cannot be had. TensorFlow's own allocator then says so, where the system would kill
         // a process that touched too much of a sparse segment.
-        options.most_in_use = most_in_use;
+        options.most_in_use = usable_memory;
         return options;
       }()) {
   exports_->AddSegment(segment_, &extents_);

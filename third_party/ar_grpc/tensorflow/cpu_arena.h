@@ -54,10 +54,10 @@ class CpuArena {
   static Status Activate();
 
   // From now on peers may read it: a server has a fabric for that.
-  void BeRead() { read_.store(true, std::memory_order_relaxed); }
-  bool IsRead() const { return read_.load(std::memory_order_relaxed); }
+  void LetPeersRead() { peers_read_.store(true, std::memory_order_relaxed); }
+  bool PeersRead() const { return peers_read_.load(std::memory_order_relaxed); }
   // Bytes of the smallest tensor that comes from it.
-  size_t smallest() const { return IsRead() ? kSmallest : kSmallestUnread; }
+  size_t smallest() const { return PeersRead() ? kSmallest : kSmallestUnread; }
 
   // What peers may read of it: the same for all nodes of this process, whose tensors share it.
   const std::shared_ptr<protocol::Exports>& exports() const { return exports_; }
@@ -87,7 +87,7 @@ class CpuArena {
   void ResetPeaks() { extents_.ResetPeaks(); }
 
  private:
-  CpuArena(std::shared_ptr<memory::Segment> segment, uint64_t most_in_use);
+  CpuArena(std::shared_ptr<memory::Segment> segment, uint64_t usable_memory);
 
   // Requires that Contains(data).
   uint64_t OffsetOf(const void* data) const {
@@ -117,7 +117,8 @@ class CpuArena {
   std::vector<memory::ExtentAllocator::Range> kept_;
   // A timer is set, or Trim runs.
   std::atomic<bool> trims_{false};
-  std::atomic<bool> read_{false};
+  // Never false again: one server of this process may have such a fabric, and the next one not.
+  std::atomic<bool> peers_read_{false};
   // In a child of the process that activated it.
   std::atomic<bool> forked_{false};
 };

@@ -37,32 +37,41 @@ StatusOr<std::vector<std::string>> Allowed() {
   return fabric::ParseFabrics(std::getenv("AR_GRPC_FABRICS"));
 }
 
-bool IsUnavailable(const std::string& fabric) {
-  fabric::Context* const context = fabric::Find(fabric);
-  return context != nullptr && !context->Available().ok();
+// Those of `allowed` that this machine has; `*shared_memory_lacks` becomes whether one of those
+// that it lacks is shared memory.
+std::vector<std::string> Usable(const std::vector<std::string>& allowed,
+                                bool* shared_memory_lacks) {
+  std::vector<std::string> usable;
+  *shared_memory_lacks = false;
+  for (const std::string& name : allowed) {
+    fabric::Context* const context = fabric::Find(name);
+    const Status available = context != nullptr ? context->Available() : Status();
+    if (available.ok()) {
+      usable.push_back(name);
+    } else if (name == "shm") {
+      // A machine without an adapter is no news; one without shared memory is.
+      *shared_memory_lacks = true;
+      LOG_FIRST_N(WARNING, 1) << "AR-gRPC: no shared memory: " << available.message();
+    }
+  }
+  return usable;
+}
+
+bool PeersReadOver(const std::string& fabric) {
+  const fabric::Context* const context = fabric::Find(fabric);
+  return context != nullptr && context->capabilities().get;
 }
 
 // Over every fabric. Also where all tensors go through the stream: malloc gives the pages of a
 // large one back at once, and the faults of the next one take longer than its copies.
-void MakeArena(const std::vector<std::string>& allowed) {
-  bool readable = false, refused = false;
-  for (const std::string& name : allowed) {
-    fabric::Context* const context = fabric::Find(name);
-    if (context == nullptr || !context->capabilities().get) continue;
-    const Status available = context->Available();
-    readable = readable || available.ok();
-    // A machine without an adapter is no news; one without shared memory is.
-    if (!available.ok() && name == "shm") {
-      refused = true;
-      LOG_FIRST_N(WARNING, 1) << "AR-gRPC: no shared memory: " << available.message();
-    }
-  }
+void MakeArena(const std::vector<std::string>& usable, bool shared_memory_lacks) {
+  const bool peers_read = std::any_of(usable.begin(), usable.end(), PeersReadOver);
   // What refuses shared memory would refuse the arena as well, and one line of the log is enough.
-  if (refused && !readable) return;
+  if (shared_memory_lacks && !peers_read) return;
   // It logs by itself why it could not, and tensors then travel through the stream.
   if (!CpuArena::Activate().ok()) return;
   CpuArena* const arena = CpuArena::Get();
-  if (arena != nullptr && readable) arena->BeRead();
+  if (arena != nullptr && peers_read) arena->LetPeersRead();
 }
 
 // One for all nodes: what it measures is the machine's.
@@ -99,10 +108,10 @@ tensorflow::Status CheckClient() {
 
 tensorflow::Status NewServerNode(std::shared_ptr<protocol::Node>* node) {
   TF_RETURN_IF_ERROR(CheckClient());
-  MakeArena(*Allowed());
+  bool shared_memory_lacks = false;
+  const std::vector<std::string> usable = Usable(*Allowed(), &shared_memory_lacks);
+  MakeArena(usable, shared_memory_lacks);
   // Now, not in the first step. A fabric that reaches nobody has no figures.
-  std::vector<std::string> usable = *Allowed();
-  usable.erase(std::remove_if(usable.begin(), usable.end(), IsUnavailable), usable.end());
   OfThisMachine().selector->Prepare(usable);
   *node = NewNode();
   return tensorflow::OkStatus();
@@ -118,7 +127,7 @@ bool RegisterArenaWith(fabric::Context* context) {
   if (!CpuArena::Activate().ok()) return false;  // it has said why
   CpuArena* const arena = CpuArena::Get();
   if (arena == nullptr) return false;
-  arena->BeRead();
+  arena->LetPeersRead();
   arena->exports()->Prepare(context);
   return true;
 }

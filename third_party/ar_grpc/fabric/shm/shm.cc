@@ -19,7 +19,7 @@ class ShmContext final : public Context {
   const char* name() const override { return "shm"; }
 
   Status Available() override {
-    if (Status sure = memory::PagesAreSure(); !sure.ok()) return sure;
+    if (Status guaranteed = memory::SparsePagesGuaranteed(); !guaranteed.ok()) return guaranteed;
     Token token;
     if (!FillRandom(token.data(), token.size())) {
       return Status(StatusCode::kUnimplemented,
