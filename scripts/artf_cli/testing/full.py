@@ -39,7 +39,7 @@ def run_parts(needs: Needs, part: str = "") -> Result:
             record(RECORD, name, commit, files, result, time.monotonic() - begin)
             note(f"recorded part {name} in {RECORD.relative_to(REPO)}")
         else:
-            note(f"not recorded, since files differ from the commit: part {name}")
+            note(f"not recorded, since files are not committed, or changed meanwhile: part {name}")
     return total
 
 
