@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from common.ar import Moved, moved, path_of, wait_no_offers, ways_outside_arena
 from common.fixtures import ClusterFactory
+from common.groups import memory_group
 from common.pair import MIB, PS, WORKER, assert_works, large_step, session_at
 from common.processes import Program, own_address, run_program
 from common.protocols import AR
@@ -108,6 +109,16 @@ def test_no_arena_whose_pages_may_be_refused(fabrics: str) -> None:
 
 
 # --- more than there is ---------------------------------------------------------------------------
+
+
+def test_warm_memory_makes_room_in_a_container() -> None:
+    """What was freed lately is kept for the next step, but not beside what that needs."""
+    with memory_group(3 * GIB) as group:
+        mib = [700, 1600, 1650]
+        settings = {"address": own_address(), "protocol": AR, "group": str(group), "mib": mib}
+        result = run_program(PROGRAMS / "growing_tensors.py", settings).result()
+    assert result["seen"] == [0, 1, 2]
+    assert result["held"] == (mib[-1] + len(mib)) * MIB  # warm as ever, and what is between them
 
 
 def test_receiver_without_room_for_the_tensor(new_ar_cluster: ClusterFactory) -> None:

@@ -256,6 +256,53 @@ bool TrimsExactlyTheIdle() {
   return good;
 }
 
+// What lies warm makes room for cold memory, however lately it was used.
+bool GivesUpTheExcess() {
+  ExtentAllocator::Options options = OfSize(kGiB);
+  options.most_held = 101 * kMiB;
+  ExtentAllocator allocator(options);
+  Clock::time_point now = Clock::now();
+  const uint64_t first = *allocator.Allocate(60 * kMiB, 1);
+  // So that no extent is warm and cold.
+  const uint64_t between = *allocator.Allocate(kMiB, 1);
+  bool good = Expect(allocator.Free(first), "free");
+  good &= Expect(allocator.Trim(now += kInterval).empty(), "busy until now");
+  good &= Expect(allocator.TakeExcess(kGiB).empty(), "61 of 101 MiB");
+  bool cold = false;
+  const uint64_t second = *allocator.Allocate(70 * kMiB, 1, &cold);
+  std::vector<Range> ranges = allocator.TakeExcess(20 * kMiB - 1);
+  good &= Expect(cold && Sum(ranges) == 20 * kMiB, "of 71 in use and 60 warm, what is asked for");
+  good &= Expect(allocator.InUse({0, 60 * kMiB}) == 0, "what is taken is not in use");
+  for (const Range& range : ranges) good &= Expect(allocator.Return(range, true), "return");
+  ranges = allocator.TakeExcess(kGiB);
+  good &= Expect(Sum(ranges) == 10 * kMiB, "and the rest of what is too much");
+  for (const Range& range : ranges) good &= Expect(allocator.Return(range, true), "return");
+  good &= Expect(allocator.TakeExcess(kGiB).empty(), "no more");
+  good &= Expect(allocator.counters().warm_free == 30 * kMiB, "the rest stays warm");
+  // All 60 were idle. Those that are left may have been in use, for all that is known.
+  ranges = allocator.Trim(now += kInterval);
+  good &= Expect(Sum(ranges) == 30 * kMiB, "what was idle and is warm");
+  for (const Range& range : ranges) good &= Expect(allocator.Return(range, false), "return");
+
+  const uint64_t third = *allocator.Allocate(80 * kMiB, 1);
+  for (int i = 0; i < 2; ++i) {
+    ranges = allocator.TakeExcess(kGiB);
+    good &= Expect(Sum(ranges) == 30 * kMiB, "all, where more is in use than may be held");
+    for (const Range& range : ranges) good &= Expect(allocator.Return(range, false), "return");
+    for (const Range& range : ranges) good &= Expect(!allocator.Return(range, false), "once");
+  }
+  good &= Expect(allocator.counters().warm_free == 30 * kMiB, "not discarded, and so warm");
+  good &= Expect(Sum(allocator.Trim(now += kInterval)) == 0,
+                 "what was taken and returned was not idle");
+  const uint64_t small = *allocator.Allocate(kMiB, 1, &cold);
+  good &= Expect(allocator.Free(small) && Sum(allocator.TakeExcess(kGiB)) == 29 * kMiB,
+                 "but what is cached");
+  for (const uint64_t last : {between, second, third}) {
+    good &= Expect(allocator.Free(last), "a last free");
+  }
+  return good;
+}
+
 // Sizes from 16 KiB to 64 MiB, each doubling as likely as the next, that come and go at random.
 bool StaysDense(unsigned seed, bool trims) {
   constexpr uint64_t kLive = 2 * kGiB;
@@ -294,6 +341,7 @@ bool ServesThreads() {
   constexpr uint64_t kSize = 32 * kMiB;
   ExtentAllocator::Options options = OfSize(kSize);
   options.interval = std::chrono::microseconds(50);
+  options.most_held = kSize / 4;
   ExtentAllocator allocator(options);
   std::vector<unsigned> owner(kSize / ExtentAllocator::kGranule);
   std::atomic<bool> good{true};
@@ -332,9 +380,10 @@ bool ServesThreads() {
   }
   std::thread trimmer([&] {
     while (!done) {
-      const std::vector<Range> ranges = allocator.Trim(Clock::now());
-      for (const Range& range : ranges) claim(range, 0);
-      for (const Range& range : ranges) allocator.Return(range, true);
+      for (const auto& ranges : {allocator.Trim(Clock::now()), allocator.TakeExcess(kSize)}) {
+        for (const Range& range : ranges) claim(range, 0);
+        for (const Range& range : ranges) allocator.Return(range, true);
+      }
       std::this_thread::yield();
     }
   });
@@ -348,7 +397,8 @@ bool ServesThreads() {
 }  // namespace
 
 int main() {
-  bool good = RefusesWhatDoesNotFit() && PrefersWarmMemory() && TrimsExactlyTheIdle();
+  bool good =
+      RefusesWhatDoesNotFit() && PrefersWarmMemory() && TrimsExactlyTheIdle() && GivesUpTheExcess();
   for (unsigned seed = 1; seed <= 8; ++seed) good = good && FollowsModel(seed);
   for (unsigned seed = 1; seed <= 3; ++seed) {
     good = good && StaysDense(seed, false) && StaysDense(seed, true);

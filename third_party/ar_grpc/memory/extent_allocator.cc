@@ -266,7 +266,9 @@ uint64_t ExtentAllocator::InUse(const Range& range) const {
   std::lock_guard<std::mutex> lock(mu_);
   uint64_t bytes = range.length;
   for (const Range& part : free_.Within(range)) bytes -= part.length;
-  for (const Range& part : Within(trimmed_, range)) bytes -= part.length;
+  for (const ByOffset* const taken : {&trimmed_, &excess_}) {
+    for (const Range& part : Within(*taken, range)) bytes -= part.length;
+  }
   return bytes;
 }
 
@@ -279,13 +281,8 @@ std::vector<ExtentAllocator::Range> ExtentAllocator::Trim(Clock::time_point now,
   std::lock_guard<std::mutex> lock(mu_);
   if (now - interval_start_ < options_.interval) return {};
   CoalesceCached(cached_.size());
-  const std::vector<Range> ranges = warm_.LargestPages(std::min(idle_, limit));
-  for (const Range& range : ranges) {
-    warm_.Remove(range);
-    free_.Remove(range);
-    trimmed_.emplace(range.offset, range.length);
-    idle_ -= range.length;
-  }
+  const std::vector<Range> ranges = TakeWarm(std::min(idle_, limit), &trimmed_);
+  for (const Range& range : ranges) idle_ -= range.length;
   // Until then, further calls get the rest of what was idle; less if some of it is used meanwhile.
   if (ranges.empty() || idle_ < options_.page_size) {
     interval_start_ = now;
@@ -294,16 +291,44 @@ std::vector<ExtentAllocator::Range> ExtentAllocator::Trim(Clock::time_point now,
   return ranges;
 }
 
+std::vector<ExtentAllocator::Range> ExtentAllocator::TakeExcess(uint64_t limit) {
+  std::lock_guard<std::mutex> lock(mu_);
+  const uint64_t warm = warm_.page_bytes();
+  const uint64_t room = options_.most_held - std::min(options_.most_held, counters_.in_use);
+  if (warm <= room) return {};
+  const std::vector<Range> ranges =
+      TakeWarm(RoundUp(std::min(warm - room, limit), options_.page_size), &excess_);
+  // Nobody knows which of it was idle.
+  for (const Range& range : ranges) idle_ -= std::min(idle_, range.length);
+  return ranges;
+}
+
+std::vector<ExtentAllocator::Range> ExtentAllocator::TakeWarm(uint64_t limit, ByOffset* taken) {
+  std::vector<Range> ranges = warm_.LargestPages(limit);
+  for (const Range& range : ranges) {
+    warm_.Remove(range);
+    free_.Remove(range);
+    taken->emplace(range.offset, range.length);
+  }
+  return ranges;
+}
+
+bool ExtentAllocator::PutBack(const Range& range, ByOffset* taken) {
+  const auto found = taken->find(range.offset);
+  if (found == taken->end() || found->second != range.length) return false;
+  taken->erase(found);
+  return true;
+}
+
 bool ExtentAllocator::Return(const Range& range, bool discarded) {
   std::lock_guard<std::mutex> lock(mu_);
-  const auto found = trimmed_.find(range.offset);
-  if (found == trimmed_.end() || found->second != range.length) return false;
-  trimmed_.erase(found);
+  const bool was_idle = PutBack(range, &trimmed_);
+  if (!was_idle && !PutBack(range, &excess_)) return false;
   free_.Add(range);
   if (discarded) return true;
   warm_.Add(range);
   // It has been idle all the time.
-  idle_ += range.length;
+  if (was_idle) idle_ += range.length;
   return true;
 }
 

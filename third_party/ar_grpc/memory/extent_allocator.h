@@ -50,6 +50,8 @@ class ExtentAllocator {
     uint64_t page_size = 4096;
     // Allocations that would take more than this in all fail.
     uint64_t most_in_use = UINT64_MAX;
+    // Of what is in use and what is warm together: more of it is TakeExcess's.
+    uint64_t most_held = UINT64_MAX;
     // How long memory must lie unused before Trim takes it.
     Clock::duration interval = std::chrono::seconds(1);
   };
@@ -88,8 +90,11 @@ class ExtentAllocator {
   // The ranges are taken out: nobody is given memory in them, so the caller may discard them
   // without holding any lock, and must then hand each to Return.
   std::vector<Range> Trim(Clock::time_point now, uint64_t limit = UINT64_MAX);
-  // Puts a range from Trim back: as cold memory if it was discarded, else as warm memory that is
-  // idle still. false for any other range.
+  // The same of what is more than most_held, up to `limit` rounded up to whole pages, however
+  // lately it was used. Not what is cached for the next of its size.
+  std::vector<Range> TakeExcess(uint64_t limit);
+  // Puts a range from Trim or TakeExcess back: as cold memory if it was discarded, else as the warm
+  // memory that it was. false for any other range.
   bool Return(const Range& range, bool discarded);
 
   Counters counters() const;
@@ -153,6 +158,9 @@ class ExtentAllocator {
   void AddWarm(const Range& range);
   void CoalesceCached(size_t count);
   uint64_t WarmBytes() const { return warm_.page_bytes() + cached_page_bytes_; }
+  // Up to `limit` bytes, which are in `taken` until PutBack, false for others, takes them out.
+  std::vector<Range> TakeWarm(uint64_t limit, ByOffset* taken);
+  static bool PutBack(const Range& range, ByOffset* taken);
 
   const Options options_;
 
@@ -165,7 +173,9 @@ class ExtentAllocator {
   // free parts may be in either; a page that is free as a whole is warm, or cold, as a whole.
   Extents free_;
   Extents warm_;
+  // What Trim and TakeExcess took.
   ByOffset trimmed_;
+  ByOffset excess_;
   Counters counters_;
   // The fewest warm bytes there were since interval_start_.
   uint64_t idle_ = 0;

@@ -126,6 +126,9 @@ CpuArena::CpuArena(std::shared_ptr<memory::Segment> segment, uint64_t usable_mem
         // More cannot be had. TensorFlow's own allocator then says so, where the system would kill
         // a process that touched too much of a sparse segment.
         options.most_in_use = usable_memory;
+        // What is warm is not there for others. A process that finds half of the memory enough
+        // loses nothing; where one needs more, cold memory takes the place of warm memory.
+        options.most_held = usable_memory / 2;
         return options;
       }()) {
   exports_->AddSegment(segment_, &extents_);
@@ -160,7 +163,10 @@ void* CpuArena::Allocate(size_t alignment, size_t bytes) {
   bool cold = false;
   const std::optional<uint64_t> offset = extents_.Allocate(bytes, alignment, &cold);
   if (!offset) return nullptr;
-  if (cold) exports_->Carved(data_ + *offset, bytes);
+  if (cold) {
+    GiveBackExcess(bytes);
+    exports_->Carved(data_ + *offset, bytes);
+  }
   return data_ + *offset;
 }
 
@@ -175,6 +181,25 @@ void CpuArena::Free(void* data) {
 
 uint64_t CpuArena::SizeOf(const void* data) const {
   return extents_.SizeOf(OffsetOf(data)).value_or(0);
+}
+
+void CpuArena::GiveBackExcess(uint64_t cold) {
+  // What is registered stays so for some time after its use, and then Trim is early enough.
+  if (exports_->pins()) return;
+  while (cold > 0) {
+    const auto ranges = extents_.TakeExcess(std::min(cold, kDiscardedAtOnce));
+    if (ranges.empty()) return;
+    bool all_discarded = true;
+    for (const ExtentAllocator::Range& range : ranges) {
+      const StatusOr<bool> discarded = exports_->Discard(segment_, range);
+      const bool done = discarded.ok() && *discarded;
+      extents_.Return(range, done);
+      all_discarded = all_discarded && done;
+      cold -= std::min(cold, range.length);
+    }
+    // Trim tries again, and says why.
+    if (!all_discarded) return;
+  }
 }
 
 void CpuArena::StartTrimming() {

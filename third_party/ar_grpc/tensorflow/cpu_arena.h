@@ -94,6 +94,9 @@ class CpuArena {
     return static_cast<uint64_t>(static_cast<const uint8_t*>(data) - data_);
   }
 
+  // So many bytes of cold memory are going to be touched: of the warm memory that is too much
+  // beside them, as many are given back, though it was in use lately.
+  void GiveBackExcess(uint64_t cold);
   void StartTrimming();
   void TrimAfter(std::chrono::milliseconds delay);
   void Trim();
