@@ -3,8 +3,8 @@
 All protocols are started once and then take turns, so that what else the machine does falls on
 each of them alike. What the copy of a large tensor takes also differs from start to start (as the
 memory does that servers get, it seems), and rounds of one start cannot show that: `fresh` does. Who
-starts first then gets the slower memory: of one wheel beside itself, 4 % for 16 MiB. So the starts
-take turns, too.
+starts first then gets the slower memory, as one wheel beside itself shows, so that the starts take
+turns, too.
 """
 
 from __future__ import annotations
