@@ -414,8 +414,8 @@ def test_client_with_few_descriptors(pair: Cluster) -> None:
 
 def unix_names(pid: int) -> set[str]:
     """The abstract names and paths of ours at which a process listens."""
-    sockets = psutil.Process(pid).net_connections("unix")
-    return {each.laddr for each in sockets if "ar-grpc" in each.laddr}
+    names = [str(each.laddr) for each in psutil.Process(pid).net_connections("unix")]
+    return {name for name in names if "ar-grpc" in name}
 
 
 @pytest.fixture
