@@ -6,9 +6,10 @@ versions show, and bytes that came to a wrong place, too.
 
 from __future__ import annotations
 
+import struct
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Callable
 
@@ -53,6 +54,25 @@ def versions(value: Any, words: int) -> Any:
         return tf.stack([least, tf.reduce_max(value - index(words, value.dtype))])
 
 
+def extremes(value: Any, words: int) -> Any:
+    """`versions`, and at which elements they are."""
+    version = value - index(words, value.dtype)
+    at = tf.stack([tf.argmin(version), tf.argmax(version)])
+    return tf.concat([versions(value, words), tf.cast(at, value.dtype)], 0)
+
+
+def is_mixture(version: float, at: int, low: int, high: int) -> bool:
+    """Whether element `at` of float64 has bytes of two of the versions from `low` to `high`.
+
+    So it comes where the element is written between two sends, which may end at any byte.
+    """
+    words = [struct.pack("<d", number + at) for number in range(low, high + 1)]
+    mixtures = (
+        one[:cut] + other[cut:] for one in words for other in words for cut in range(1, len(one))
+    )
+    return struct.pack("<d", version + at) in mixtures
+
+
 def variable(words: int, kind: Any, resource: bool) -> Any:
     once = tf.compat.v1.variable_scope("", reuse=tf.compat.v1.AUTO_REUSE)
     with tf.device(task_device(PS)), once:
@@ -78,7 +98,8 @@ class Hunt:
     """One kind of writing and reading; the threads of `parts` run until all was looked at."""
 
     name = ""
-    #: Whether a value is one version; else each of its elements is for itself.
+    #: Whether a value is one version; else each of its elements is for itself, and may be written
+    #: while it is sent: the step returns `extremes`.
     whole = True
     resource = True
     kind = tf.int64
@@ -120,10 +141,20 @@ class Hunt:
     def going(self) -> bool:
         return not self._ended.is_set()
 
-    def look(self, low: int, least: float, most: float, high: int) -> None:
-        """Counts a value that was read between `low` writes ended and `high` writes begun."""
+    def look(
+        self, low: int, least: float, most: float, high: int, places: Sequence[float] = ()
+    ) -> None:
+        """Counts a value that was read between `low` writes ended and `high` writes begun.
+
+        `places` are the elements with the least and the greatest version, unless it is `whole`.
+        """
+        ends = [least, most]
+        if not self.whole:
+            assert len(places) == len(ends), places
+            # What is a mixture of versions is none that is too low or too high.
+            ends = [end for end, at in zip(ends, places) if not is_mixture(end, int(at), low, high)]
         with self._lock:
-            if not low <= least <= most <= high or (self.whole and least != most):
+            if not all(low <= end <= high for end in ends) or (self.whole and least != most):
                 self.wrong.append(f"versions {least} to {most}, between {low} and {high}")
             self.seen += 1
             if self.seen >= self._steps or len(self.wrong) > 10:
@@ -178,8 +209,8 @@ class Hunt:
         count = 0
         while self.going:
             low = self.ledger.ended
-            least, most = client.step()
-            self.look(low, float(least), float(most), self.ledger.begun)
+            least, most, *places = client.step()
+            self.look(low, float(least), float(most), self.ledger.begun, places)
             count += 1
             if count % RESTART == 0:
                 if self.closes_at_work:

@@ -8,7 +8,7 @@ from typing import Any, Callable
 import tensorflow as tf
 
 from common.sessions import task_device
-from recv.hunt import PS, WORKERS, Hunt, index, versions
+from recv.hunt import PS, WORKERS, Hunt, extremes, index, versions
 
 
 class Assign(Hunt):
@@ -131,6 +131,9 @@ class Descent(Hunt):
         version = got - index(self.words, self.kind)
         return version[0] - version - 1.0
 
+    def seen_of(self, got: Any) -> Any:
+        return versions(got, self.words)
+
     def _step_on(self, worker: str) -> Callable[[Any], Callable[..., Any]]:
         def make(session: Any) -> Callable[..., Any]:
             optimizer = tf.compat.v1.train.GradientDescentOptimizer(1.0, use_locking=True)
@@ -139,7 +142,7 @@ class Descent(Hunt):
                 sent = trained.read_value()
             with tf.device(task_device(worker)):
                 got = tf.identity(sent)
-                seen, gradient = versions(got, self.words), self.gradient(got)
+                seen, gradient = self.seen_of(got), self.gradient(got)
             update = optimizer.apply_gradients([(gradient, trained)])
             step = session.make_callable([seen, update])
 
@@ -171,6 +174,9 @@ class DescentInPlace(Descent):
     name = "asynchronous SGD, reference variable"
     whole = False
     resource = False
+
+    def seen_of(self, got: Any) -> Any:
+        return extremes(got, self.words)
 
     def gradient(self, got: Any) -> Any:
         with tf.control_dependencies([got]):

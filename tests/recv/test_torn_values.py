@@ -12,6 +12,7 @@ from common.paths import RENDEZVOUS, DataPath
 from common.processes import own_address, run_program
 from common.protocols import STOCK
 from common.repeated import counts_over_paths
+from recv.hunt import is_mixture
 
 _PROGRAM = Path(__file__).parent / "programs/torn_values.py"
 #: What looks for nothing but a value that is torn.
@@ -21,6 +22,20 @@ _CONTROL = "no order"
 def _bytes_of(hunt: str) -> int:
     """A value's, of the program's words of 8 bytes: the name ends with ", 256 words"."""
     return 8 * int(hunt.rsplit(", ", 1)[1].split()[0])
+
+
+def test_an_element_that_is_written_between_two_sends_is_known() -> None:
+    """As was seen over stock; other values that lie as far outside are wrong."""
+    at = 28737 - 4030  # its version goes over from bytes ..3 to ..4 in the middle of the word
+    mixtures = {
+        end
+        for end in range(4000, 4060)
+        for place in range(at, at + 8)
+        if is_mixture(end, place, 4030, 4033)
+    }
+    assert {4027, 4034} <= mixtures
+    assert not any(is_mixture(4031 + far, at, 4030, 4033) for far in (-9.5, 0.5, 20, -1000.25))
+    assert not is_mixture(4034, at, 4030, 4030)
 
 
 @pytest.mark.parametrize(("path", "iterations"), counts_over_paths((300, 300), (100000, 1800)))
