@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
 
+from common.ar import eventually
+
 _ROOT = Path("/sys/fs/cgroup")
-_SECONDS = 10.0
 #: The names of a limit of memory, and of one that leaves no swap beside it.
 _LIMITS = {
     "memory.max": ("memory.swap.max", 0),
@@ -59,18 +60,11 @@ def memory_group(limit: int) -> Iterator[Path]:
             (folder / beside).write_text(str(limit if value is None else value))
         yield folder
     finally:
-        _remove(folder)
+        # The kernel lets go of what a killed process had some time after it is waited for.
+        assert eventually(partial(_removed, folder)), f"{folder} is still in use"
 
 
-def _remove(folder: Path) -> None:
-    # The kernel lets go of what a killed process had some time after it is waited for.
-    end = time.monotonic() + _SECONDS
-    while True:
-        try:
-            folder.rmdir()
-        except OSError:
-            if time.monotonic() > end:
-                raise
-            time.sleep(0.05)
-        else:
-            return
+def _removed(folder: Path) -> bool:
+    with suppress(OSError):
+        folder.rmdir()
+    return not folder.exists()

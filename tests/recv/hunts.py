@@ -131,18 +131,16 @@ class Descent(Hunt):
         version = got - index(self.words, self.kind)
         return version[0] - version - 1.0
 
-    def seen_of(self, got: Any) -> Any:
-        return versions(got, self.words)
-
     def _step_on(self, worker: str) -> Callable[[Any], Callable[..., Any]]:
         def make(session: Any) -> Callable[..., Any]:
+            look = versions if self.whole else extremes
             optimizer = tf.compat.v1.train.GradientDescentOptimizer(1.0, use_locking=True)
             trained = self.variable()
             with tf.device(task_device(PS)):
                 sent = trained.read_value()
             with tf.device(task_device(worker)):
                 got = tf.identity(sent)
-                seen, gradient = self.seen_of(got), self.gradient(got)
+                seen, gradient = look(got, self.words), self.gradient(got)
             update = optimizer.apply_gradients([(gradient, trained)])
             step = session.make_callable([seen, update])
 
@@ -174,9 +172,6 @@ class DescentInPlace(Descent):
     name = "asynchronous SGD, reference variable"
     whole = False
     resource = False
-
-    def seen_of(self, got: Any) -> Any:
-        return extremes(got, self.words)
 
     def gradient(self, got: Any) -> Any:
         with tf.control_dependencies([got]):

@@ -2,9 +2,9 @@
 
 All protocols are started once and then take turns, so that what else the machine does falls on
 each of them alike. What the copy of a large tensor takes also differs from start to start (as the
-memory does that servers get, it seems), and rounds of one start cannot show that: `fresh` does. Who
-starts first then gets the slower memory, as one wheel beside itself shows, so that the starts take
-turns, too.
+memory does that servers get, it seems), and rounds of one start cannot show that: `fresh` does.
+Servers that start first then get the slower memory, as one wheel beside itself shows, so who starts
+first changes, too.
 """
 
 from __future__ import annotations
@@ -234,7 +234,7 @@ def run(
     total = (rounds + cold_rounds + 2 * len(starts)) * len(cases) * len(names)
     with Meter("recv", total, progress) as meter:
         measured = _Run(cases, names, meter)
-        for number, start in enumerate(starts):
+        for start in starts:
             with log_folder("recv") as logs, Group(logs) as group:
                 clusters = {
                     name: Cluster(
@@ -246,8 +246,8 @@ def run(
                         beside=BESIDE[api],
                         peer=peer,
                     )
-                    # Two starts in each order: a round's order changes with every one.
-                    for name in names[:: 1 if number // 2 % 2 == 0 else -1]
+                    # Each order of two starts, since a round's own changes with each of them.
+                    for name in _by_turns(names, start[0] // 2)
                 }
                 measured.prepare(clusters, logs, pin)
                 for turn in start:
@@ -260,6 +260,11 @@ def run(
                     watch(clusters)
                 leave_all(group, list(clusters.values()))
     return rows_of(measured.samples, api)
+
+
+def _by_turns(names: Sequence[str], turn: int) -> Sequence[str]:
+    """The protocols in the order of a turn: every other one begins with the last."""
+    return names[:: 1 if turn % 2 == 0 else -1]
 
 
 class _Run:
@@ -277,10 +282,6 @@ class _Run:
     def _show(self, text: str) -> None:
         self._meter.show(self._done, text)
         self._done += 1
-
-    def _order(self, turn: int) -> Sequence[str]:
-        """The protocols in the order of a round: every other one begins with the last."""
-        return self._names[:: 1 if turn % 2 == 0 else -1]
 
     def prepare(self, clusters: Mapping[str, Cluster], logs: Path, pin: bool) -> None:
         """Starts the servers and makes every case in the workers, which check what arrives."""
@@ -307,7 +308,7 @@ class _Run:
     def round(self, turn: int) -> None:
         """Adds a sample to every case: the median of a burst of steps."""
         for number, size in enumerate(self._cases):
-            for name in self._order(turn):
+            for name in _by_turns(self._names, turn):
                 self._show(f"round {turn + 1}: {size} over {name}")
                 _tell(self._clusters[name], "warm", case=number)
                 taken, cpu_s = self._watch(
@@ -328,7 +329,7 @@ class _Run:
         for group in apart(self._cases):
             self._pause()
             for size in group:
-                for name in self._order(turn):
+                for name in _by_turns(self._names, turn):
                     self._show(f"cold round {turn + 1}: {size} over {name}")
                     taken, _ = self._watch(f"cold round {turn + 1}", (name, size), "cold")
                     self.samples[name, size].cold_us += taken

@@ -15,7 +15,7 @@ MIB = 2**20
 
 def main() -> None:
     settings = json.loads(sys.argv[1])
-    # Before TensorFlow is there, which allocates much: it counts where it is first used.
+    # First of all: a page counts for the group in which it is first touched.
     Path(settings["group"], "cgroup.procs").write_text("0")
     import tensorflow as tf
     from tensorflow.python import ar_grpc
